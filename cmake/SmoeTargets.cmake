@@ -1,0 +1,63 @@
+# smoe_add_library(NAME [TORCH] SOURCES ... LINK ...), smoe_add_tool, smoe_add_tests: every target
+# of ours gets the same warnings, and those that see LibTorch share one precompiled header.
+function(smoe_set_options target)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/include)
+  if(SMOE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                                             -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  endif()
+endfunction()
+
+# LibTorch's headers take seconds to parse; parse them once.
+function(smoe_use_torch target)
+  if(NOT TARGET smoe_torch_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/smoe_torch_pch.cpp "// Carries the precompiled header.\n")
+    add_library(smoe_torch_pch OBJECT ${CMAKE_BINARY_DIR}/smoe_torch_pch.cpp)
+    smoe_set_options(smoe_torch_pch)
+    target_link_libraries(smoe_torch_pch PRIVATE smoe::torch)
+    target_precompile_headers(smoe_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM smoe_torch_pch)
+endfunction()
+
+function(smoe_add_library name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  smoe_set_options(${name})
+  target_link_libraries(${name} PUBLIC ${arg_LINK})
+  if(arg_TORCH)
+    smoe_use_torch(${name})
+  endif()
+endfunction()
+
+# A tool NAME (smoe-train) is built from tools/NAME with underscores (smoe_train.cpp).
+function(smoe_add_tool name)
+  cmake_parse_arguments(arg "TORCH" "" "LINK" ${ARGN})
+  string(REPLACE "-" "_" source ${name})
+  add_executable(${name} ${source}.cpp)
+  smoe_set_options(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} CLI11::CLI11)
+  if(arg_TORCH)
+    smoe_use_torch(${name})
+  endif()
+endfunction()
+
+# One test program per area and kind; every TEST becomes a ctest entry labelled with both.
+# KIND: unit | property | grad | golden | e2e | gpu.
+function(smoe_add_tests name)
+  cmake_parse_arguments(arg "TORCH" "AREA;KIND" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  smoe_set_options(${name})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE
+    SMOE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SMOE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(arg_TORCH)
+    target_link_libraries(${name} PRIVATE smoe::torch)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_AREA};${arg_KIND}" TIMEOUT 600)
+endfunction()

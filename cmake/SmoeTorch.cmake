@@ -1,0 +1,65 @@
+# Defines the imported target smoe::torch from a LibTorch folder (a wheel's site-packages/torch or
+# an unpacked libtorch).
+#
+# TorchConfig.cmake is not used: in a CUDA wheel it stops where no matching CUDA toolkit is
+# installed, although compiling against the headers and running on a CPU needs none.
+set(_smoe_torch_candidates)
+if(SMOE_TORCH_ROOT)
+  list(APPEND _smoe_torch_candidates ${SMOE_TORCH_ROOT})
+else()
+  foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+    list(APPEND _smoe_torch_candidates ${prefix} ${prefix}/torch ${prefix}/../..)
+  endforeach()
+  file(GLOB _smoe_venv_torch ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  list(APPEND _smoe_torch_candidates ${_smoe_venv_torch})
+endif()
+set(_smoe_torch_dir)
+foreach(candidate IN LISTS _smoe_torch_candidates)
+  if(EXISTS ${candidate}/include/ATen/ATen.h AND EXISTS ${candidate}/lib/libtorch_cpu.so)
+    get_filename_component(_smoe_torch_dir ${candidate} ABSOLUTE)
+    break()
+  endif()
+endforeach()
+if(NOT _smoe_torch_dir)
+  message(FATAL_ERROR
+    "LibTorch was not found (looked in: ${_smoe_torch_candidates}).\n"
+    "Run tools/setup.sh, or pass -DSMOE_TORCH_ROOT=DIR, where DIR holds include/ATen/ATen.h and lib/libtorch_cpu.so.")
+endif()
+set(_smoe_torch_version "unknown")
+if(EXISTS ${_smoe_torch_dir}/include/torch/headeronly/version.h)
+  file(STRINGS ${_smoe_torch_dir}/include/torch/headeronly/version.h _smoe_version_line
+       REGEX "#define TORCH_VERSION \"")
+  string(REGEX REPLACE ".*\"([^\"]*)\".*" "\\1" _smoe_torch_version "${_smoe_version_line}")
+endif()
+message(STATUS "LibTorch ${_smoe_torch_version}: ${_smoe_torch_dir}")
+
+add_library(smoe_torch INTERFACE)
+add_library(smoe::torch ALIAS smoe_torch)
+# The wheel carries a newer fmt than Debian's spdlog was built with; -idirafter makes the system's
+# headers win, and marks LibTorch's as system headers.
+target_compile_options(smoe_torch INTERFACE
+  "SHELL:-idirafter ${_smoe_torch_dir}/include"
+  "SHELL:-idirafter ${_smoe_torch_dir}/include/torch/csrc/api/include")
+# libtorch.so itself is not linked: it is empty, and in a CUDA wheel it pulls in every CUDA library.
+target_link_libraries(smoe_torch INTERFACE
+  ${_smoe_torch_dir}/lib/libtorch_cpu.so ${_smoe_torch_dir}/lib/libc10.so)
+# One OpenMP runtime only: the wheel's own, which is what libtorch_cpu.so loads.
+set(_smoe_torch_rpath ${_smoe_torch_dir}/lib)
+# libtorch_cpu.so of a CUDA wheel loads these two; they lie beside it as wheels of their own.
+file(GLOB _smoe_nvidia_dirs ${_smoe_torch_dir}/../nvidia/*/lib)
+list(APPEND _smoe_torch_rpath ${_smoe_nvidia_dirs})
+foreach(dir IN LISTS _smoe_nvidia_dirs)
+  target_link_options(smoe_torch INTERFACE "LINKER:-rpath-link,${dir}")
+endforeach()
+foreach(dir IN LISTS _smoe_torch_rpath)
+  target_link_options(smoe_torch INTERFACE "LINKER:-rpath,${dir}")
+endforeach()
+if(SMOE_CUDA)
+  if(NOT EXISTS ${_smoe_torch_dir}/lib/libtorch_cuda.so)
+    message(FATAL_ERROR "SMOE_CUDA is ON, but ${_smoe_torch_dir}/lib has no libtorch_cuda.so. Use a CUDA build of LibTorch.")
+  endif()
+  # Nothing refers to libtorch_cuda.so by symbol: its operators register themselves when it loads.
+  target_link_options(smoe_torch INTERFACE "LINKER:--no-as-needed"
+    ${_smoe_torch_dir}/lib/libtorch_cuda.so ${_smoe_torch_dir}/lib/libc10_cuda.so "LINKER:--as-needed")
+  target_compile_definitions(smoe_torch INTERFACE SMOE_CUDA=1)
+endif()

@@ -1,0 +1,28 @@
+// Text tables for the terminal and for Markdown, aligned by display width.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace smoe {
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  // Adds a row; missing cells are empty, extra ones are an internal error.
+  void add_row(std::vector<std::string> cells);
+  // A line between the rows added before and after.
+  void add_separator();
+  // Box-drawing borders; the first column left-aligned, the others right-aligned.
+  std::string to_terminal() const;
+  // GitHub-flavoured Markdown with the same alignment.
+  std::string to_markdown() const;
+
+ private:
+  std::vector<size_t> column_widths() const;
+
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
+};
+
+}  // namespace smoe

@@ -1,0 +1,56 @@
+// Config of the training and validation data.
+#pragma once
+
+#include "smoe/core/config.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace smoe {
+
+// How token streams become rows.
+enum class SequenceKind {
+  kStream,  // cut from the concatenated documents; attention crosses document borders
+  kPacked,  // whole documents packed into rows, block-diagonal attention, positions reset
+};
+template <>
+struct EnumNames<SequenceKind> {
+  static constexpr std::array values = {enum_name(SequenceKind::kStream, "stream"),
+                                        enum_name(SequenceKind::kPacked, "packed")};
+};
+
+// One token store of a mixture.
+struct SourceConfig {
+  std::string name;
+  std::string path;
+  double weight = 1.0;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, SourceConfig& config) {
+  visitor.field("name", config.name, "label in metrics");
+  visitor.field("path", config.path, "token store without its extension (PATH.bin, PATH.idx, PATH.json)");
+  visitor.field("weight", config.weight, "share of the rows, relative to the other sources", positive());
+}
+
+struct DataConfig {
+  std::string tokenizer;
+  std::vector<SourceConfig> train;
+  std::vector<SourceConfig> validation;
+  int64_t sequence_length = 512;
+  SequenceKind sequences = SequenceKind::kStream;
+  int64_t seed = 1;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, DataConfig& config) {
+  visitor.field("tokenizer", config.tokenizer, "SentencePiece .model or Hugging Face tokenizer.json");
+  visitor.field("train", config.train, "mixture of token stores");
+  visitor.field("validation", config.validation, "token stores, each scored by itself (weights are ignored)");
+  visitor.field("sequence_length", config.sequence_length, "T: tokens a row", at_least(2));
+  visitor.field("sequences", config.sequences, "rows cut from the stream, or documents packed and kept apart");
+  visitor.field("seed", config.seed, "of the global order of the training rows");
+}
+
+}  // namespace smoe

@@ -1,0 +1,43 @@
+// The reading side of a checkpoint folder, for everything that needs a trained model but no optimizer.
+//
+//   step-00001000/
+//     model.safetensors   weights and buffers            config.yaml        resolved config of the run
+//     optimizer.safetensors   moments (training only)    train_state.json   counters, data position, random states
+//     tokenizer.model | tokenizer.json                   checksums.json     SHA-256 of every other file
+//
+// A run folder holds checkpoints under checkpoints/ and the name of the newest complete one in checkpoints/latest.
+#pragma once
+
+#include "smoe/model/model.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace smoe {
+
+// Complete checkpoints (step-*) in `folder`, ascending by step. Temporary folders are skipped.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
+
+// The checkpoint that `path` means: itself if it is a checkpoint folder, else the newest one of the run
+// folder or checkpoints folder. Throws CheckpointError that says what was looked for.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+// Verifies every file against checksums.json. Throws CheckpointError naming the first missing, extra-short
+// or altered file, with the remedy.
+void verify_checkpoint(const std::filesystem::path& checkpoint);
+
+// The `model` section of the checkpoint's config.yaml.
+ModelConfig read_checkpoint_model_config(const std::filesystem::path& checkpoint);
+
+// Copies tensors named like the parameters into `model`. Missing, surplus and misshapen tensors are all
+// reported in one CheckpointError.
+void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
+
+// The file of the tokenizer inside the checkpoint. Throws CheckpointError if there is none.
+std::filesystem::path checkpoint_tokenizer(const std::filesystem::path& checkpoint);
+
+// Verified, loaded and ready for evaluation (no parameter requires a gradient).
+Model load_model(const std::filesystem::path& path, at::Device device);
+
+}  // namespace smoe

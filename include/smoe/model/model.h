@@ -1,0 +1,74 @@
+// The decoder in its three architectures: dense, Stepped MoE and vanilla MoE.
+//
+// Shape legend of the model area: B rows, T tokens, D model width, V vocabulary, L MoE layers,
+// E experts, Q segments.
+#pragma once
+
+#include "smoe/model/model_config.h"
+#include "smoe/model/parameters.h"
+#include "smoe/routing/routing_plan.h"
+#include "smoe/routing/segment_map.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace smoe {
+
+// One micro-batch for the model.
+struct ModelInput {
+  at::Tensor tokens_BT;     // int64 token ids in [0, V)
+  at::Tensor positions_BT;  // int64 rotary positions; undefined: 0..T-1 in each row
+  at::Tensor attention_BTT; // bool, true where token i may attend to token j, diagonal always true; undefined: causal
+  SegmentMap segments;      // routing segments; ignored by dense and vanilla models
+  std::vector<int64_t> budget_of_row;  // [B] index into config.budgets; ignored by dense models
+};
+
+// Auxiliary sums of the vanilla routers, to be turned into losses over the global batch.
+struct TokenRouterLosses {
+  at::Tensor probability_sum_LE;  // float32, differentiable: sum over tokens of the softmax
+  at::Tensor selected_count_LE;   // int64: tokens that selected the expert
+  at::Tensor z_loss_sum;          // float32 scalar, differentiable: sum over layers and tokens of logsumexp^2
+  int64_t num_tokens = 0;
+};
+
+struct ModelOutput {
+  at::Tensor hidden_BTD;                      // after the final norm; the head has not been applied
+  std::optional<RoutingPlan> plan;            // stepped_moe
+  std::optional<TokenRouterLosses> token_router;  // vanilla_moe
+};
+
+class Model {
+ public:
+  // Allocates the parameters (uninitialised) on `device`; they require gradients.
+  Model(const ModelConfig& config, at::Device device, at::ScalarType dtype = at::kFloat);
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  // Normal with standard deviation 1/sqrt(fan_in) for matrices (an expert's fan-in excludes the expert
+  // axis), 1/sqrt(D) for embeddings, ones for norms. A function of (seed, parameter name) only.
+  void initialize(uint64_t seed);
+
+  // Runs the decoder. `controls` default to evaluation (no noise, no random masks).
+  ModelOutput forward(const ModelInput& input, const SelectionControls& controls = {}) const;
+
+  // Weight [V, D] of the output head: the token embedding when tied.
+  const at::Tensor& output_weight() const;
+  // Selection bias [L, E] (balance: bias), else undefined.
+  at::Tensor& selection_bias_LE();
+
+  // All parameters and buffers, in a fixed order.
+  const std::vector<NamedParameter>& parameters() const;
+  const ModelConfig& config() const;
+  at::Device device() const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace smoe

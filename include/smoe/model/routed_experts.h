@@ -1,0 +1,48 @@
+// The one hot operation: routed experts under a plan, summed by the mask.
+//
+//   y_t = sum over experts e of  mask[q(t), e] * down_e( silu(gate_e x_t) * (up_e x_t) )
+//
+// A Stepped MoE passes a mask of exact zeros and ones (outputs are summed unweighted); a vanilla MoE
+// passes every token as its own segment with its routing weights as the mask.
+//
+// Shape legend: N tokens, D model width, E experts, h expert width, Q segments.
+#pragma once
+
+#include "smoe/routing/routing_config.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace smoe {
+
+struct ExpertWeights {
+  at::Tensor gate_EhD;
+  at::Tensor up_EhD;
+  at::Tensor down_EDh;
+};
+
+// Rows [begin, end) of the flattened tokens form segment q; the ranges tile [0, N) in order.
+struct TokenRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// The obvious form: every expert on every token, times the mask. Differentiable in everything; the
+// mask's gradient reaches all experts. The reference of the tests, and the path of mask_gradient: all.
+at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeights& weights,
+                                       const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
+
+// Computes only experts whose mask entry is not 0, forward and backward; entries that are 0 get a zero
+// mask gradient. Keeps x and the mask for the backward and recomputes the hidden activations, so memory
+// does not grow with the number of active experts. float32 or float64 on the CPU, float32 or bfloat16 on
+// CUDA. Deterministic for a fixed number of threads.
+at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
+                                 const std::vector<TokenRange>& segments);
+
+// Chooses between the two by `gradient`. Checks all shapes and dtypes (std::logic_error).
+at::Tensor routed_experts(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
+                          const std::vector<TokenRange>& segments, MaskGradient gradient);
+
+}  // namespace smoe
