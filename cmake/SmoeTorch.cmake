@@ -43,7 +43,14 @@ target_compile_options(smoe_torch INTERFACE
 # libtorch.so itself is not linked: it is empty, and in a CUDA wheel it pulls in every CUDA library.
 target_link_libraries(smoe_torch INTERFACE
   ${_smoe_torch_dir}/lib/libtorch_cpu.so ${_smoe_torch_dir}/lib/libc10.so)
-# One OpenMP runtime only: the wheel's own, which is what libtorch_cpu.so loads.
+# at::parallel_for is inline and runs serially in code that is compiled without OpenMP. One OpenMP runtime
+# only: the wheel's own, which is what libtorch_cpu.so loads, so -fopenmp is not passed to the linker.
+file(GLOB _smoe_openmp ${_smoe_torch_dir}/lib/libgomp*.so*)
+if(NOT _smoe_openmp)
+  message(FATAL_ERROR "${_smoe_torch_dir}/lib has no libgomp: only builds of LibTorch with GNU OpenMP are supported.")
+endif()
+target_compile_options(smoe_torch INTERFACE -fopenmp)
+target_link_libraries(smoe_torch INTERFACE ${_smoe_openmp})
 set(_smoe_torch_rpath ${_smoe_torch_dir}/lib)
 # libtorch_cpu.so of a CUDA wheel loads these two; they lie beside it as wheels of their own.
 file(GLOB _smoe_nvidia_dirs ${_smoe_torch_dir}/../nvidia/*/lib)
