@@ -27,12 +27,13 @@
 // allowed, the nearest key.
 #pragma once
 
-#include "smoe/core/config_visitors.h"
-#include "smoe/core/error.h"
-
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "smoe/core/config_visitors.h"
+#include "smoe/core/error.h"
 
 namespace smoe {
 
@@ -50,6 +51,31 @@ T read_config(const ConfigSource& source) {
   T config;
   detail::read_struct(root, "", config, problems);
   problems.throw_if_any(source.file.string());
+  return config;
+}
+
+// Reads a config from YAML in memory; `label` stands for the file in messages. Throws ConfigError.
+template <class T>
+T config_from_yaml(std::string_view yaml, const std::string& label) {
+  ConfigProblems problems;
+  const ConfigNode root = parse_config_tree(yaml, label, problems);
+  T config;
+  detail::read_struct(root, "", config, problems);
+  problems.throw_if_any(label);
+  return config;
+}
+
+// Reads the subtree under the top-level key `section` of a YAML file and ignores its other sections:
+// a model needs only the `model` part of a run's config. Throws ConfigError.
+template <class T>
+T read_section(const std::filesystem::path& path, const std::string& section) {
+  ConfigProblems problems;
+  const ConfigNode root = load_config_tree({path, {}}, problems);
+  T config;
+  if (const ConfigNode* node = find_config_section(root, section, problems)) {
+    detail::read_struct(*node, section, config, problems);
+  }
+  problems.throw_if_any(path.string());
   return config;
 }
 
