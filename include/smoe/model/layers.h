@@ -1,0 +1,57 @@
+// The building blocks that all three architectures share: RMSNorm, rotary positions, attention, SwiGLU.
+//
+// Shape legend: B rows, T tokens, D model width, F hidden width, H query heads, G key/value heads,
+// K head width, N flattened tokens.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "smoe/model/model_config.h"
+
+namespace smoe {
+
+// gain * x / sqrt(mean(x^2) + epsilon) over the last dimension; the mean in float32 or wider.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double epsilon);
+
+struct SwigluWeights {
+  at::Tensor gate_FD;
+  at::Tensor up_FD;
+  at::Tensor down_DF;
+};
+// down( silu(gate x) * (up x) ) for x [..., D].
+at::Tensor swiglu(const at::Tensor& x, const SwigluWeights& weights);
+
+// Cosines and sines of the rotary embedding, [B or 1, 1, T, K/2] each.
+struct RotaryTable {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+// Angles positions * theta^(-2i/K) for i in 0..K/2-1, computed in float64, stored as `dtype`.
+// `positions` int64 [T] or [B, T].
+RotaryTable rotary_table(const at::Tensor& positions, int64_t head_dim, double theta, at::ScalarType dtype);
+
+// Rotates the pairs (i, i + K/2) of the last dimension of x [B, H, T, K], the convention of Hugging Face
+// Llama checkpoints.
+at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table);
+
+struct AttentionWeights {
+  at::Tensor q_proj;  // [H*K, D]
+  at::Tensor k_proj;  // [G*K, D]
+  at::Tensor v_proj;  // [G*K, D]
+  at::Tensor o_proj;  // [D, H*K]
+  at::Tensor q_norm;  // [K], undefined without QK-norm
+  at::Tensor k_norm;  // [K]
+};
+
+// Grouped-query attention with rotary positions, scale 1/sqrt(K). `mask_BTT` bool, true where a token may
+// attend, undefined for causal; every row must allow at least one key.
+at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
+                     const RotaryTable& table, const at::Tensor& mask_BTT);
+
+// bool [B, T, T]: token i may attend to j <= i of the same document. `documents_BT` int64.
+at::Tensor document_causal_mask(const at::Tensor& documents_BT);
+
+// Identity whose gradient is multiplied by `scale` (0 detaches).
+at::Tensor scale_gradient(const at::Tensor& x, double scale);
+
+}  // namespace smoe

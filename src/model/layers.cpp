@@ -1,0 +1,126 @@
+#include "smoe/model/layers.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "smoe/core/error.h"
+
+namespace smoe {
+namespace {
+
+// Rotates by +angle forward and by -angle backward: nothing but the two small tables is kept.
+class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
+ public:
+  static at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse) {
+    const int64_t half = x.size(-1) / 2;
+    const at::Tensor first = x.narrow(-1, 0, half);
+    const at::Tensor second = x.narrow(-1, half, half);
+    at::Tensor result = at::empty(x.sizes(), x.options());
+    at::Tensor result_first = result.narrow(-1, 0, half);
+    at::Tensor result_second = result.narrow(-1, half, half);
+    const double sign = inverse ? -1.0 : 1.0;
+    at::mul_out(result_first, first, cos);
+    result_first.addcmul_(second, sin, -sign);
+    at::mul_out(result_second, second, cos);
+    result_second.addcmul_(first, sin, sign);
+    return result;
+  }
+
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& cos, const at::Tensor& sin) {
+    context->save_for_backward({cos, sin});
+    return rotate(x, cos, sin, false);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    return {rotate(gradients[0], saved[0], saved[1], true), at::Tensor(), at::Tensor()};
+  }
+};
+
+class ScaleGradientFunction : public torch::autograd::Function<ScaleGradientFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double scale) {
+    context->saved_data["scale"] = scale;
+    return x.view_as(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * context->saved_data["scale"].toDouble(), at::Tensor()};
+  }
+};
+
+// [B, T, heads * K] to [B, heads, T, K].
+at::Tensor split_heads(const at::Tensor& x, int64_t num_heads, int64_t head_dim) {
+  return x.view({x.size(0), x.size(1), num_heads, head_dim}).transpose(1, 2);
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double epsilon) {
+  return at::rms_norm(x, gain.sizes(), gain, epsilon);
+}
+
+at::Tensor swiglu(const at::Tensor& x, const SwigluWeights& weights) {
+  const at::Tensor gate = at::silu(at::linear(x, weights.gate_FD));
+  return at::linear(gate * at::linear(x, weights.up_FD), weights.down_DF);
+}
+
+RotaryTable rotary_table(const at::Tensor& positions, int64_t head_dim, double theta, at::ScalarType dtype) {
+  const auto options = at::TensorOptions().dtype(at::kDouble).device(positions.device());
+  const at::Tensor exponents = at::arange(0, head_dim, 2, options) / static_cast<double>(head_dim);
+  const at::Tensor frequencies = at::pow(at::full({}, theta, options), -exponents);
+  const at::Tensor rows = positions.dim() == 1 ? positions.unsqueeze(0) : positions;
+  const at::Tensor angles = (rows.to(at::kDouble).unsqueeze(-1) * frequencies).unsqueeze(1);
+  return {at::cos(angles).to(dtype), at::sin(angles).to(dtype)};
+}
+
+at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table) {
+  return RotaryFunction::apply(x_BHTK, table.cos, table.sin);
+}
+
+at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
+                     const RotaryTable& table, const at::Tensor& mask_BTT) {
+  at::Tensor q = split_heads(at::linear(x_BTD, weights.q_proj), config.num_heads, config.head_dim);
+  at::Tensor k = split_heads(at::linear(x_BTD, weights.k_proj), config.num_kv_heads, config.head_dim);
+  at::Tensor v = split_heads(at::linear(x_BTD, weights.v_proj), config.num_kv_heads, config.head_dim);
+  if (weights.q_norm.defined()) {
+    q = rms_norm(q, weights.q_norm, config.norm_eps);
+    k = rms_norm(k, weights.k_norm, config.norm_eps);
+  }
+  q = apply_rotary(q, table);
+  k = apply_rotary(k, table);
+  if (config.num_kv_heads != config.num_heads) {
+    // Expanded by hand: the fused CPU kernel has no grouped-query form and would fall back to a slower one.
+    const int64_t group = config.num_heads / config.num_kv_heads;
+    k = k.repeat_interleave(group, 1);
+    v = v.repeat_interleave(group, 1);
+  }
+  std::optional<at::Tensor> mask;
+  if (mask_BTT.defined()) {
+    mask = mask_BTT.unsqueeze(1);
+  }
+  const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
+                                                            /*is_causal=*/!mask.has_value());
+  return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
+}
+
+at::Tensor document_causal_mask(const at::Tensor& documents_BT) {
+  const int64_t num_tokens = documents_BT.size(1);
+  const at::Tensor same = documents_BT.unsqueeze(2) == documents_BT.unsqueeze(1);
+  return same.logical_and(at::ones({num_tokens, num_tokens}, same.options()).tril());
+}
+
+at::Tensor scale_gradient(const at::Tensor& x, double scale) {
+  if (scale == 1.0) {
+    return x;
+  }
+  if (scale == 0.0) {
+    return x.detach();
+  }
+  return ScaleGradientFunction::apply(x, scale);
+}
+
+}  // namespace smoe

@@ -1,0 +1,25 @@
+#include "smoe/model/mask_generator.h"
+
+#include "smoe/model/layers.h"
+
+namespace smoe {
+
+at::Tensor mask_logits(const at::Tensor& z_ND, const MaskGeneratorWeights& weights,
+                       const SegmentMap& segments, const at::Tensor& router_offset_BD,
+                       const ModelConfig& config) {
+  // float32 or wider throughout: in bfloat16 many rows tie exactly at the k-th logit.
+  const at::ScalarType dtype = at::promote_types(z_ND.scalar_type(), at::kFloat);
+  at::Tensor z_QD = z_ND.index_select(0, segments.selector_indices().to(z_ND.device())).to(dtype);
+  z_QD = scale_gradient(z_QD, config.routing.backbone_gradient_scale);
+  if (config.routing.mask_source == MaskSource::kInputIndependent) {
+    z_QD = at::ones_like(z_QD);
+  }
+  if (router_offset_BD.defined()) {
+    z_QD = z_QD + router_offset_BD.index_select(0, segments.segment_rows().to(z_ND.device())).to(dtype);
+  }
+  const at::Tensor normed_QD = rms_norm(z_QD, weights.norm.to(dtype), config.norm_eps);
+  return at::linear(normed_QD, weights.proj.to(dtype))
+      .view({segments.num_segments(), config.num_moe_layers, config.num_experts});
+}
+
+}  // namespace smoe
