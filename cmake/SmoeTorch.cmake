@@ -25,11 +25,12 @@ if(NOT _smoe_torch_dir)
     "LibTorch was not found (looked in: ${_smoe_torch_candidates}).\n"
     "Run tools/setup.sh, or pass -DSMOE_TORCH_ROOT=DIR, where DIR holds include/ATen/ATen.h and lib/libtorch_cpu.so.")
 endif()
-set(_smoe_torch_version "unknown")
+set(_smoe_torch_version "of unknown version")
 if(EXISTS ${_smoe_torch_dir}/include/torch/headeronly/version.h)
-  file(STRINGS ${_smoe_torch_dir}/include/torch/headeronly/version.h _smoe_version_line
-       REGEX "#define TORCH_VERSION \"")
-  string(REGEX REPLACE ".*\"([^\"]*)\".*" "\\1" _smoe_torch_version "${_smoe_version_line}")
+  file(STRINGS ${_smoe_torch_dir}/include/torch/headeronly/version.h _smoe_version_lines
+       REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^0-9;]" "" _smoe_version_numbers "${_smoe_version_lines}")
+  string(REPLACE ";" "." _smoe_torch_version "${_smoe_version_numbers}")
 endif()
 message(STATUS "LibTorch ${_smoe_torch_version}: ${_smoe_torch_dir}")
 

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Sets up, builds everything and runs all tests: tools/test.sh [PRESET] [CTEST OPTION...].
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+preset=${1:-release}
+shift || true
+tools/build.sh "$preset"
+ctest --preset "$preset" -j "$(nproc)" "$@"
