@@ -224,7 +224,7 @@ ConfigNode* node_at(ConfigNode& root, const std::string& dotted, const ConfigMar
     }
     if (node->find_entry(key) == nullptr) node->entries.push_back({key, mark, {}});
     ConfigEntry* entry = node->find_entry(key);
-    entry->mark = mark;
+    if (start > dotted.size()) entry->mark = mark;
     node = &entry->value;
     if (node->mark.file.empty()) node->mark = mark;
   }

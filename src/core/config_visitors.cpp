@@ -16,8 +16,8 @@ bool Range::unlimited() const { return std::isinf(low) && std::isinf(high); }
 
 std::string Range::text() const {
   if (unlimited()) return "";
-  const std::string low_text = detail::scalar_text(low);
-  const std::string high_text = detail::scalar_text(high);
+  const std::string low_text = detail::shortest_text(low);
+  const std::string high_text = detail::shortest_text(high);
   if (std::isinf(high)) return fmt::format("{} {}", open_low ? "above" : "at least", low_text);
   if (std::isinf(low)) return fmt::format("at most {}", high_text);
   return open_low ? fmt::format("above {} and at most {}", low_text, high_text)

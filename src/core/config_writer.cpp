@@ -65,12 +65,21 @@ std::string scalar_text(bool value) { return value ? "true" : "false"; }
 
 std::string scalar_text(int64_t value) { return fmt::format("{}", value); }
 
-std::string scalar_text(double value) {
+std::string shortest_text(double value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
   std::array<char, 32> buffer{};
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return {buffer.data(), end};
+}
+
+std::string scalar_text(double value) {
+  std::string text = shortest_text(value);
+  // YAML 1.1 readers, such as Python's, take 1e-05 for text and 1 for an integer.
+  if (std::isfinite(value) && text.find('.') == std::string::npos) {
+    text.insert(std::min(text.find('e'), text.size()), ".0");
+  }
+  return text;
 }
 
 std::string scalar_text(const std::string& value) {
@@ -81,12 +90,17 @@ void YamlWriter::line(std::string_view key, std::string_view value, std::string_
   std::string prefix(static_cast<size_t>(depth_) * 2, ' ');
   if (item_starts_) prefix.replace(prefix.size() - 2, 2, "- ");
   item_starts_ = false;
-  text_ += commented_ ? "# " + prefix : prefix;
+  if (comment_depth_ >= 0) prefix.insert(static_cast<size_t>(comment_depth_) * 2, "# ");
+  text_ += prefix;
   text_ += key;
   text_ += ':';
   if (!value.empty()) text_ += fmt::format(" {}", value);
   if (!comment.empty()) text_ += fmt::format("  # {}", comment);
   text_ += '\n';
+}
+
+std::string plural(std::string type) {
+  return type.starts_with("one of") || type.ends_with("false") ? type : type + "s";
 }
 
 std::string names_text(const EnumNameList& names) {

@@ -229,8 +229,11 @@ void read_struct(const ConfigNode& node, const std::string& path, T& config, Con
 
 std::string scalar_text(bool value);
 std::string scalar_text(int64_t value);
-std::string scalar_text(double value);              // the shortest text that reads back exactly
+std::string scalar_text(double value);              // the shortest that reads back exactly, as a float
 std::string scalar_text(const std::string& value);  // quoted where YAML would read something else
+
+// Without the ".0" that tells other YAML readers that a number is no integer.
+std::string shortest_text(double value);
 
 // A scalar, an optional or a list of scalars on one line.
 template <class T>
@@ -273,15 +276,15 @@ class YamlWriter {
   // The next line starts a list item; the item's further lines are indented to match.
   void begin_item() { item_starts_ = true; }
   // Lines become comments until the matching end: they show what could be written there.
-  void begin_comment() { commented_ = true; }
-  void end_comment() { commented_ = false; }
+  void begin_comment() { comment_depth_ = depth_; }
+  void end_comment() { comment_depth_ = -1; }
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
   int depth_ = 0;
   bool item_starts_ = false;
-  bool commented_ = false;
+  int comment_depth_ = -1;  // where the comment marks stand; -1 outside comments
 };
 
 class DumpVisitor {
@@ -321,6 +324,8 @@ class DumpVisitor {
 // ---- Describing -----------------------------------------------------------------------------
 
 std::string names_text(const EnumNameList& names);
+// "integer" becomes "integers".
+std::string plural(std::string type);
 
 // "integer", "one of: a, b", "list of numbers or auto", ...
 template <class T>
@@ -338,7 +343,7 @@ std::string type_text() {
   } else if constexpr (IsOptional<T>::value) {
     return type_text<typename T::value_type>() + " or auto";
   } else if constexpr (IsVector<T>::value) {
-    return "list of " + type_text<typename T::value_type>();
+    return "list of " + plural(type_text<typename T::value_type>());
   } else {
     return "mapping";
   }

@@ -8,6 +8,19 @@
 
 namespace smoe {
 
+// What a progress bar shows.
+struct ProgressState {
+  std::string title;
+  std::string unit;
+  int64_t done = 0;
+  int64_t total = 0;  // 0: unknown
+  double elapsed_s = 0.0;
+};
+
+// One line of at most `width` columns: title, bar, per cent, counts, rate, time left. Parts that do
+// not fit are left out, the bar first.
+std::string progress_line(const ProgressState& state, size_t width);
+
 // Draws on standard error, at most ten times a second, and only where standard error is a terminal;
 // elsewhere it does nothing. Thread-safe.
 class ProgressBar {
@@ -24,17 +37,14 @@ class ProgressBar {
  private:
   void draw();
 
-  std::string title_;
-  std::string unit_;
-  int64_t total_;
-  int64_t done_ = 0;
+  ProgressState state_;
   bool visible_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_draw_;
   std::mutex mutex_;
 };
 
-// "1h 02m", "3m 20s", "12s": a duration in seconds for people.
+// "2d 03h", "1h 02m", "3m 20s", "12s": a duration in seconds for people.
 std::string format_duration(double seconds);
 
 // "1.23 GiB", "512 B": a size in bytes for people.

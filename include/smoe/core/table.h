@@ -2,9 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace smoe {
+
+// The columns that UTF-8 text takes on a terminal: combining marks 0, East Asian wide characters and
+// emoji 2, everything else 1. A byte that is not UTF-8 counts as one column.
+size_t display_width(std::string_view text);
 
 class Table {
  public:
@@ -19,8 +24,6 @@ class Table {
   std::string to_markdown() const;
 
  private:
-  std::vector<size_t> column_widths() const;
-
   std::vector<std::string> header_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a separator
 };

@@ -1,0 +1,64 @@
+#include "smoe/core/tool.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "smoe/core/error.h"
+#include "smoe/core/log.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+
+#include <limits>
+#endif
+
+namespace smoe {
+namespace {
+
+int fail(std::string_view message, int exit_code) {
+  std::fflush(stdout);
+  // A progress bar may stand on the line.
+  const std::string line = fmt::format("{}error: {}\n", terminal_is_interactive() ? "\r\x1b[K" : "", message);
+  std::fputs(line.c_str(), stderr);
+  return exit_code;
+}
+
+// LibTorch appends a C++ stack trace to its messages, which tells a user nothing.
+std::string_view without_stack_trace(std::string_view message) {
+  message = message.substr(0, message.find("\nException raised from "));
+  while (message.ends_with('\n')) message.remove_suffix(1);
+  return message;
+}
+
+}  // namespace
+
+int run_tool(const std::function<int()>& body) {
+  try {
+    keep_freed_memory();
+    initialize_logging();
+    return body();
+  } catch (const Error& error) {
+    return fail(error.what(), error.exit_code());
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory; use smaller micro-batches, fewer workers or a smaller model", 1);
+  } catch (const std::exception& error) {
+    return fail(without_stack_trace(error.what()), 1);
+  }
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  // glibc maps every large block anew and unmaps it when it is freed. A training step frees and
+  // allocates the same hundreds of megabytes each time, and the page faults of touching fresh pages
+  // then cost more than the arithmetic, above all on virtual machines. Large blocks from the heap,
+  // and a heap that never shrinks, fault once.
+  mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TRIM_THRESHOLD, -1);
+#endif
+}
+
+std::string version() { return SMOE_VERSION_TEXT; }
+
+}  // namespace smoe
