@@ -2,14 +2,14 @@
 // vanilla MoE has a router in each MoE layer instead of the mask generator.
 #pragma once
 
-#include "smoe/core/config.h"
-#include "smoe/routing/budgets.h"
-#include "smoe/routing/routing_config.h"
-
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "smoe/core/config.h"
+#include "smoe/routing/budgets.h"
+#include "smoe/routing/routing_config.h"
 
 namespace smoe {
 
@@ -50,7 +50,8 @@ void visit_fields(Visitor& visitor, TokenRouterConfig& config) {
                 "divide the weights of the chosen experts by their sum");
   visitor.field("load_balance_weight", config.load_balance_weight,
                 "weight of E * sum_e share_e * mean probability_e over the global batch", at_least(0.0));
-  visitor.field("z_loss_weight", config.z_loss_weight, "weight of mean(logsumexp(router logits)^2)", at_least(0.0));
+  visitor.field("z_loss_weight", config.z_loss_weight, "weight of mean(logsumexp(router logits)^2)",
+                at_least(0.0));
 }
 
 struct ModelConfig {
@@ -92,8 +93,8 @@ void visit_fields(Visitor& visitor, ModelConfig& config) {
   visitor.field("num_moe_layers", config.num_moe_layers, "L: MoE layers; 0 for a dense model", at_least(0));
   visitor.field("num_experts", config.num_experts, "E: routed experts a MoE layer", at_least(1));
   visitor.field("expert_dim", config.expert_dim, "h: hidden width of one expert", at_least(1));
-  visitor.field("num_shared_experts", config.num_shared_experts, "s: always-on experts a layer, as one of width s*h",
-                at_least(0));
+  visitor.field("num_shared_experts", config.num_shared_experts,
+                "s: always-on experts a layer, as one of width s*h", at_least(0));
   visitor.field("budgets", config.budgets, "active sizes, ascending in experts_per_layer");
   visitor.field("size_embedding", config.size_embedding, "where the model is told its budget");
   visitor.field("tied_embeddings", config.tied_embeddings, "output head shares the token embedding");
@@ -102,12 +103,19 @@ void visit_fields(Visitor& visitor, ModelConfig& config) {
   visitor.field("norm_eps", config.norm_eps, "epsilon of RMSNorm", positive());
   visitor.field("routing", config.routing, "segment routing (stepped_moe)");
   visitor.field("token_router", config.token_router, "per-token routing (vanilla_moe)");
-  visitor.field("router_init_scale", config.router_init_scale,
-                "factor on the 1/sqrt(D) standard deviation of the router's or mask generator's initial weights",
-                at_least(0.0));
+  visitor.field(
+      "router_init_scale", config.router_init_scale,
+      "factor on the 1/sqrt(D) standard deviation of the router's or mask generator's initial weights",
+      at_least(0.0));
 }
 
-// Cross-field rules: divisibility, budgets ascending and at most E, architectures with and without MoE layers.
+// Cross-field rules: divisibility, budgets ascending and at most E, architectures with and without MoE
+// layers.
 void validate(const ModelConfig& config, ConfigProblems& problems);
+
+// Reads the model from a config of a whole run (its `model` section; the other sections are not looked at) or
+// from a file of model keys alone. Overrides are spelled as in the file: model.dim=512 or dim=512. Throws
+// ConfigError listing every problem found.
+ModelConfig read_model_config(const ConfigSource& source);
 
 }  // namespace smoe

@@ -1,21 +1,24 @@
 // Exact parameter, FLOP and memory counts of a config, without allocating the model.
 #pragma once
 
-#include "smoe/model/model_config.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "smoe/model/model_config.h"
 
 namespace smoe {
 
 struct BudgetCounts {
   std::string name;
   int64_t experts_per_layer = 0;
-  int64_t active = 0;                // parameters used for one token, embeddings included (one copy when tied)
+  // Parameters that every token uses, embeddings included (one copy when tied). The mask generator, which
+  // runs once a segment, is not among them; the routers of a vanilla MoE, which run at every token, are.
+  int64_t active = 0;
   int64_t active_non_embedding = 0;  // without token embedding and output head
   int64_t loaded_per_refresh = 0;    // routed parameters of one choice of experts
-  double forward_flops_per_token = 0;  // 2 * multiply-accumulates at `sequence_length`, attention scores included
+  double forward_flops_per_token =
+      0;  // 2 * multiply-accumulates at `sequence_length`, attention scores included
 };
 
 struct ParameterCounts {

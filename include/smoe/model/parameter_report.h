@@ -1,0 +1,31 @@
+// The counts of a config as text for people and as JSON for programs: the work of smoe-params.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smoe/model/model_config.h"
+#include "smoe/model/parameter_counts.h"
+
+namespace smoe {
+
+struct ParameterReportOptions {
+  std::string title;               // first line of the text, usually the config's path
+  int64_t sequence_length = 4096;  // tokens; for the attention part of the FLOPs
+  std::vector<double> targets;     // active sizes to solve for
+  CountingRule counting = CountingRule::kNonEmbedding;
+  int64_t world_size = 1;  // processes that share the training state evenly, at least 1
+};
+
+// Tables of components, budgets, memory and solved sizes. Throws ConfigError for a target out of reach.
+std::string parameter_report_text(const ModelConfig& config, const ParameterReportOptions& options);
+
+// The same as one JSON object with exact numbers. Same errors.
+std::string parameter_report_json(const ModelConfig& config, const ParameterReportOptions& options);
+
+// "3B", "2.5b", "700M", "12k", "3e9": a positive count. Throws ConfigError for anything else.
+double parse_count(std::string_view text);
+
+}  // namespace smoe

@@ -1,0 +1,254 @@
+#include "smoe/model/parameter_report.h"
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "smoe/core/error.h"
+#include "smoe/core/progress.h"
+#include "smoe/core/table.h"
+
+namespace smoe {
+namespace {
+
+constexpr int64_t kBytesBfloat16 = 2;
+constexpr int64_t kBytesFloat32 = 4;
+
+// Bytes a parameter needs in one way of training.
+struct TrainingPrecision {
+  const char* key;
+  const char* label;
+  int64_t weight_bytes;
+  int64_t gradient_bytes;
+  int64_t optimizer_bytes;  // two moments, and the float32 masters where the weights are not float32
+};
+
+constexpr std::array kTrainingPrecisions = {
+    TrainingPrecision{"float32", "float32", kBytesFloat32, kBytesFloat32, 2 * kBytesFloat32},
+    TrainingPrecision{"bfloat16_with_masters", "bfloat16 + float32 masters", kBytesBfloat16, kBytesBfloat16,
+                      3 * kBytesFloat32},
+};
+
+struct Component {
+  const char* key;
+  const char* label;
+  int64_t parameters;
+};
+
+std::vector<Component> list_components(const ParameterCounts& counts) {
+  return {{"token_embedding", "token embedding", counts.token_embedding},
+          {"output_head", "output head", counts.output_head},
+          {"attention", "attention", counts.attention},
+          {"dense_ffn", "dense feed-forward", counts.dense_ffn},
+          {"shared_experts", "shared experts", counts.shared_experts},
+          {"routed_experts", "routed experts", counts.routed_experts},
+          {"routers", "mask generator or routers", counts.routers},
+          {"size_embedding", "size embedding", counts.size_embedding},
+          {"norms", "norms", counts.norms}};
+}
+
+std::string grouped(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto position = static_cast<int64_t>(digits.size()) - 3; position > 0; position -= 3) {
+    digits.insert(static_cast<size_t>(position), ",");
+  }
+  return digits;
+}
+
+std::string exact_and_short(int64_t value) {
+  return fmt::format("{} ({})", grouped(value), format_count(static_cast<double>(value)));
+}
+
+std::string component_table(const ParameterCounts& counts) {
+  Table table({"component", "parameters", "share"});
+  for (const Component& component : list_components(counts)) {
+    if (component.parameters > 0) {
+      const double share =
+          100.0 * static_cast<double>(component.parameters) / static_cast<double>(counts.total);
+      table.add_row({component.label, grouped(component.parameters), fmt::format("{:.2f} %", share)});
+    }
+  }
+  table.add_separator();
+  table.add_row({"total", exact_and_short(counts.total), "100.00 %"});
+  return table.to_terminal();
+}
+
+std::string budget_table(const ModelConfig& config, const ParameterCounts& counts,
+                         const ParameterReportOptions& options) {
+  const bool stepped = config.architecture == Architecture::kSteppedMoe;
+  Table table(
+      {"budget", "k", "active", "with embeddings", "GFLOPs/token", stepped ? "loaded/refresh" : "routed"});
+  for (const BudgetCounts& budget : counts.budgets) {
+    table.add_row({budget.name, std::to_string(budget.experts_per_layer),
+                   exact_and_short(budget.active_non_embedding), exact_and_short(budget.active),
+                   fmt::format("{:.3f}", budget.forward_flops_per_token * 1e-9),
+                   format_count(static_cast<double>(budget.loaded_per_refresh))});
+  }
+  std::string text = table.to_terminal();
+  text += fmt::format("active: parameters that every token uses, without token embedding and output head{}\n",
+                      stepped ? ", and without the mask generator, which runs once a segment" : "");
+  text += fmt::format("GFLOPs/token: forward, at {} tokens a sequence\n", options.sequence_length);
+  return text;
+}
+
+std::string memory_table(const ParameterCounts& counts, int64_t world_size) {
+  std::vector<std::string> header = {"training state", "weights", "gradients", "optimizer", "sum"};
+  if (world_size > 1) {
+    header.push_back(fmt::format("a process of {}", world_size));
+  }
+  Table table(header);
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
+    const auto bytes = [&](int64_t each) {
+      return static_cast<double>(counts.total) * static_cast<double>(each);
+    };
+    const double sum = bytes(precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes);
+    std::vector<std::string> row = {precision.label, format_bytes(bytes(precision.weight_bytes)),
+                                    format_bytes(bytes(precision.gradient_bytes)),
+                                    format_bytes(bytes(precision.optimizer_bytes)), format_bytes(sum)};
+    if (world_size > 1) {
+      row.push_back(format_bytes(sum / static_cast<double>(world_size)));
+    }
+    table.add_row(row);
+  }
+  std::string text = table.to_terminal();
+  text += "without activations";
+  text += world_size > 1 ? "; a process holds an even share of weights, gradients and optimizer\n" : "\n";
+  return text;
+}
+
+bool is_dense(const ModelConfig& config) { return config.architecture == Architecture::kDense; }
+
+// The config changed so that its only active size is the solved one.
+ModelConfig apply_solution(ModelConfig config, int64_t solution) {
+  if (is_dense(config)) {
+    config.dense_ffn_dim = solution;
+  } else {
+    config.budgets = {{"solved", solution}};
+  }
+  return config;
+}
+
+struct Solution {
+  double target = 0.0;
+  int64_t value = 0;   // k, or the FFN width of a dense model
+  int64_t active = 0;  // under the counting rule
+};
+
+std::vector<Solution> solve_targets(const ModelConfig& config, const ParameterReportOptions& options) {
+  SMOE_CHECK(
+      ConfigError,
+      !is_dense(config) || options.targets.empty() || options.counting == CountingRule::kNonEmbedding,
+      "--counting with_embedding does not apply to a dense model: its width is solved without embeddings");
+  std::vector<Solution> solutions;
+  for (const double target : options.targets) {
+    Solution solution;
+    solution.target = target;
+    solution.value = is_dense(config) ? solve_dense_ffn_dim(config, target)
+                                      : solve_experts_per_layer(config, target, options.counting);
+    const BudgetCounts counts =
+        count_parameters(apply_solution(config, solution.value), options.sequence_length).budgets.front();
+    solution.active =
+        options.counting == CountingRule::kNonEmbedding ? counts.active_non_embedding : counts.active;
+    solutions.push_back(solution);
+  }
+  return solutions;
+}
+
+std::string solution_table(const ModelConfig& config, const ParameterReportOptions& options) {
+  Table table({"target", is_dense(config) ? "dense_ffn_dim" : "experts_per_layer",
+               options.counting == CountingRule::kNonEmbedding ? "active" : "active with embeddings"});
+  for (const Solution& solution : solve_targets(config, options)) {
+    table.add_row(
+        {format_count(solution.target), std::to_string(solution.value), exact_and_short(solution.active)});
+  }
+  return table.to_terminal();
+}
+
+nlohmann::ordered_json budget_json(const BudgetCounts& budget) {
+  return {{"name", budget.name},
+          {"experts_per_layer", budget.experts_per_layer},
+          {"active_non_embedding", budget.active_non_embedding},
+          {"active", budget.active},
+          {"loaded_per_refresh", budget.loaded_per_refresh},
+          {"forward_flops_per_token", budget.forward_flops_per_token}};
+}
+
+nlohmann::ordered_json memory_json(const ParameterCounts& counts) {
+  nlohmann::ordered_json memory;
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
+    memory[precision.key] = {{"weights", counts.total * precision.weight_bytes},
+                             {"gradients", counts.total * precision.gradient_bytes},
+                             {"optimizer", counts.total * precision.optimizer_bytes}};
+  }
+  return memory;
+}
+
+}  // namespace
+
+std::string parameter_report_text(const ModelConfig& config, const ParameterReportOptions& options) {
+  const ParameterCounts counts = count_parameters(config, options.sequence_length);
+  std::string text = fmt::format("{}: {}, {} dense + {} MoE layers, width {}\n\n", options.title,
+                                 enum_to_name(config.architecture), config.num_dense_layers,
+                                 config.num_moe_layers, config.dim);
+  text += component_table(counts) + "\n" + budget_table(config, counts, options) + "\n";
+  text += memory_table(counts, options.world_size);
+  text += fmt::format("\nKV cache: {} values a token, {} in bfloat16\n",
+                      grouped(counts.kv_cache_values_per_token),
+                      format_bytes(static_cast<double>(counts.kv_cache_values_per_token * kBytesBfloat16)));
+  if (!options.targets.empty()) {
+    text += "\n" + solution_table(config, options);
+  }
+  return text;
+}
+
+std::string parameter_report_json(const ModelConfig& config, const ParameterReportOptions& options) {
+  const ParameterCounts counts = count_parameters(config, options.sequence_length);
+  nlohmann::ordered_json report;
+  report["architecture"] = enum_to_name(config.architecture);
+  report["total"] = counts.total;
+  for (const Component& component : list_components(counts)) {
+    report["components"][component.key] = component.parameters;
+  }
+  report["sequence_length"] = options.sequence_length;
+  report["budgets"] = nlohmann::ordered_json::array();
+  for (const BudgetCounts& budget : counts.budgets) {
+    report["budgets"].push_back(budget_json(budget));
+  }
+  report["kv_cache_values_per_token"] = counts.kv_cache_values_per_token;
+  report["kv_cache_bytes_per_token_bfloat16"] = counts.kv_cache_values_per_token * kBytesBfloat16;
+  report["training_bytes"] = memory_json(counts);
+  report["world_size"] = options.world_size;
+  if (!options.targets.empty()) {
+    report["counting"] = enum_to_name(options.counting);
+  }
+  for (const Solution& solution : solve_targets(config, options)) {
+    report["solved"].push_back({{"target", solution.target},
+                                {is_dense(config) ? "dense_ffn_dim" : "experts_per_layer", solution.value},
+                                {"active", solution.active}});
+  }
+  return report.dump(2) + "\n";
+}
+
+double parse_count(std::string_view text) {
+  double value = 0.0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::string_view suffix(rest, static_cast<size_t>(end - rest));
+  constexpr std::array<std::pair<char, double>, 4> kUnits = {
+      {{'k', 1e3}, {'m', 1e6}, {'b', 1e9}, {'t', 1e12}}};
+  bool known_suffix = suffix.empty();
+  for (const auto& [letter, factor] : kUnits) {
+    if (suffix.size() == 1 && std::tolower(static_cast<unsigned char>(suffix[0])) == letter) {
+      value *= factor;
+      known_suffix = true;
+    }
+  }
+  SMOE_CHECK(ConfigError, error == std::errc() && known_suffix && std::isfinite(value) && value > 0.0,
+             "\"{}\" is not a count; write a positive number, with k, M, B or T if you like: 3B, 700M, 2.5e9",
+             text);
+  return value;
+}
+
+}  // namespace smoe
