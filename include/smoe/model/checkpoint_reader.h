@@ -2,21 +2,28 @@
 //
 //   step-00001000/
 //     model.safetensors   weights and buffers            config.yaml        resolved config of the run
-//     optimizer.safetensors   moments (training only)    train_state.json   counters, data position, random states
-//     tokenizer.model | tokenizer.json                   checksums.json     SHA-256 of every other file
+//     optimizer.safetensors   moments (training only)    train_state.json   counters, data position, random
+//     states tokenizer.model | tokenizer.json                   checksums.json     SHA-256 of every other
+//     file
 //
-// A run folder holds checkpoints under checkpoints/ and the name of the newest complete one in checkpoints/latest.
+// A run folder holds checkpoints under checkpoints/ and the name of the newest complete one in
+// checkpoints/latest.
 #pragma once
 
-#include "smoe/model/model.h"
-
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "smoe/model/model.h"
+
 namespace smoe {
 
-// Complete checkpoints (step-*) in `folder`, ascending by step. Temporary folders are skipped.
+// The step of a folder named step-<digits>; nullopt for other names, such as those of temporary folders.
+std::optional<int64_t> checkpoint_step(const std::filesystem::path& checkpoint);
+
+// Complete checkpoints (step-*) in `folder`, ascending by step. Temporary folders are skipped; a folder that
+// does not exist holds none.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
 
 // The checkpoint that `path` means: itself if it is a checkpoint folder, else the newest one of the run
@@ -27,11 +34,15 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 // or altered file, with the remedy.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
 
+// Writes checksums.json, a JSON object of file name and SHA-256, over every other file of the folder: the
+// last step of writing a checkpoint.
+void write_checksums(const std::filesystem::path& checkpoint);
+
 // The `model` section of the checkpoint's config.yaml.
 ModelConfig read_checkpoint_model_config(const std::filesystem::path& checkpoint);
 
-// Copies tensors named like the parameters into `model`. Missing, surplus and misshapen tensors are all
-// reported in one CheckpointError.
+// Copies tensors named like the parameters into `model`, converting between floating-point types. Missing,
+// surplus and misshapen tensors are all reported in one CheckpointError.
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
 
 // The file of the tokenizer inside the checkpoint. Throws CheckpointError if there is none.
