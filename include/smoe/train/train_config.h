@@ -1,15 +1,15 @@
 // Config of a pre-training run.
 #pragma once
 
-#include "smoe/core/config.h"
-#include "smoe/data/data_config.h"
-#include "smoe/model/model_config.h"
-
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "smoe/core/config.h"
+#include "smoe/data/data_config.h"
+#include "smoe/model/model_config.h"
 
 namespace smoe {
 
@@ -30,10 +30,9 @@ struct EnumNames<BudgetSampling> {
 enum class ScheduleKind { kCosine, kWarmupStableDecay, kConstant, kInverseSqrt };
 template <>
 struct EnumNames<ScheduleKind> {
-  static constexpr std::array values = {enum_name(ScheduleKind::kCosine, "cosine"),
-                                        enum_name(ScheduleKind::kWarmupStableDecay, "wsd"),
-                                        enum_name(ScheduleKind::kConstant, "constant"),
-                                        enum_name(ScheduleKind::kInverseSqrt, "inverse_sqrt")};
+  static constexpr std::array values = {
+      enum_name(ScheduleKind::kCosine, "cosine"), enum_name(ScheduleKind::kWarmupStableDecay, "wsd"),
+      enum_name(ScheduleKind::kConstant, "constant"), enum_name(ScheduleKind::kInverseSqrt, "inverse_sqrt")};
 };
 
 struct ScheduleConfig {
@@ -46,8 +45,8 @@ template <class Visitor>
 void visit_fields(Visitor& visitor, ScheduleConfig& config) {
   visitor.field("kind", config.kind, "shape after the linear warm-up");
   visitor.field("warmup_steps", config.warmup_steps, "optimizer steps of linear warm-up from 0", at_least(0));
-  visitor.field("final_fraction", config.final_fraction, "cosine, wsd: learning rate at the end, as a share of the peak",
-                between(0.0, 1.0));
+  visitor.field("final_fraction", config.final_fraction,
+                "cosine, wsd: learning rate at the end, as a share of the peak", between(0.0, 1.0));
   visitor.field("decay_fraction", config.decay_fraction, "wsd: share of the steps in the final linear decay",
                 between(0.0, 1.0));
 }
@@ -76,16 +75,19 @@ void visit_fields(Visitor& visitor, OptimizerConfig& config) {
   visitor.field("beta1", config.beta1, "decay of the first moment", between(0.0, 1.0));
   visitor.field("beta2", config.beta2, "decay of the second moment", between(0.0, 1.0));
   visitor.field("epsilon", config.epsilon, "added to the root of the second moment", positive());
-  visitor.field("clip_norm", config.clip_norm, "global gradient norm is scaled down to this; 0 disables", at_least(0.0));
+  visitor.field("clip_norm", config.clip_norm, "global gradient norm is scaled down to this; 0 disables",
+                at_least(0.0));
   visitor.field("mup_base_dim", config.mup_base_dim,
-                "mup-simple: updates of matrices are scaled by min(mup_base_dim / D, 1); 0 disables", at_least(0));
+                "mup-simple: updates of matrices are scaled by min(mup_base_dim / D, 1); 0 disables",
+                at_least(0));
   visitor.field("router_learning_rate_scale", config.router_learning_rate_scale,
                 "factor on the learning rate of routers and mask generator", at_least(0.0));
   visitor.field("skip_outlier_steps", config.skip_outlier_steps,
                 "skip an update whose loss or gradient norm is an outlier of the last outlier_window steps");
-  visitor.field("outlier_sigmas", config.outlier_sigmas, "standard deviations above the mean that make an outlier",
-                positive());
-  visitor.field("outlier_window", config.outlier_window, "steps that an outlier is judged against", at_least(8));
+  visitor.field("outlier_sigmas", config.outlier_sigmas,
+                "standard deviations above the mean that make an outlier", positive());
+  visitor.field("outlier_window", config.outlier_window, "steps that an outlier is judged against",
+                at_least(8));
 }
 
 struct LossConfig {
@@ -98,7 +100,8 @@ template <class Visitor>
 void visit_fields(Visitor& visitor, LossConfig& config) {
   visitor.field("budget_weight_power", config.budget_weight_power,
                 "p: loss weight of a budget is k^p / mean k^p; 0 weights all alike", at_least(0.0));
-  visitor.field("budget_weights", config.budget_weights, "explicit loss weights, one a budget; auto: by power");
+  visitor.field("budget_weights", config.budget_weights,
+                "explicit loss weights, one a budget; auto: by power");
   visitor.field("z_loss_weight", config.z_loss_weight, "weight of logsumexp(logits)^2 of the output head",
                 at_least(0.0));
   visitor.field("head_chunk_tokens", config.head_chunk_tokens,
@@ -112,8 +115,8 @@ struct CheckpointConfig {
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, CheckpointConfig& config) {
-  visitor.field("every_steps", config.every_steps, "steps between checkpoints; one is always written at the end",
-                at_least(1));
+  visitor.field("every_steps", config.every_steps,
+                "steps between checkpoints; one is always written at the end", at_least(1));
   visitor.field("keep_last", config.keep_last, "newest checkpoints kept; 0 keeps all", at_least(0));
   visitor.field("keep_every_steps", config.keep_every_steps,
                 "checkpoints at multiples of this are never removed; 0 none", at_least(0));
@@ -147,18 +150,22 @@ void visit_fields(Visitor& visitor, TrainConfig& config) {
   visitor.field("num_threads", config.num_threads, "CPU threads; 0: all cores of this process", at_least(0));
   visitor.field("seed", config.seed, "of the initial weights, budget sampling and selection noise");
   visitor.field("steps", config.steps, "optimizer steps", at_least(1));
-  visitor.field("batch_size", config.batch_size, "unique sequences an optimizer step (before replication)", at_least(1));
-  visitor.field("micro_batch_size", config.micro_batch_size,
-                "sequences a forward and backward; changes memory and speed, not the result", at_least(1));
+  visitor.field("batch_size", config.batch_size, "unique sequences an optimizer step (before replication)",
+                at_least(1));
+  visitor.field(
+      "micro_batch_size", config.micro_batch_size,
+      "sequences a forward and backward, at most batch_size; changes memory and speed, not the result",
+      at_least(1));
   visitor.field("budget_sampling", config.budget_sampling, "which budgets each sequence trains");
   visitor.field("loss", config.loss, "weights and memory of the loss");
   visitor.field("optimizer", config.optimizer, "AdamW");
   visitor.field("schedule", config.schedule, "learning-rate schedule");
   visitor.field("checkpoint", config.checkpoint, "when checkpoints are written and removed");
   visitor.field("log_every_steps", config.log_every_steps, "steps between metric lines", at_least(1));
-  visitor.field("validate_every_steps", config.validate_every_steps, "steps between validations; 0: only at the end",
+  visitor.field("validate_every_steps", config.validate_every_steps,
+                "steps between validations; 0: only at the end", at_least(0));
+  visitor.field("validation_rows", config.validation_rows, "rows of each validation source; 0: all",
                 at_least(0));
-  visitor.field("validation_rows", config.validation_rows, "rows of each validation source; 0: all", at_least(0));
 }
 
 // Cross-field rules of the whole run.

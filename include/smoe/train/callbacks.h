@@ -1,0 +1,74 @@
+// What training tells the outside: reports, and the interface of those who receive them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smoe/model/model.h"
+#include "smoe/routing/router_statistics.h"
+
+namespace smoe {
+
+// One value a budget; budgets that a step did not train have none.
+using BudgetValues = std::vector<std::optional<double>>;
+
+// A training step whose number is a multiple of log_every_steps, or the last one.
+struct StepReport {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  int64_t tokens = 0;            // target tokens so far, each sequence counted once
+  int64_t processed_tokens = 0;  // tokens of all replicas so far
+  std::vector<std::string> budgets;
+  BudgetValues losses;         // nats a target token, of this step
+  double weighted_loss = 0.0;  // what the optimizer sees, without the auxiliary losses
+  double balance_loss = 0.0;   // raw
+  double router_z_loss = 0.0;  // raw
+  double learning_rate = 0.0;
+  double gradient_norm = 0.0;           // before clipping
+  bool skipped = false;                 // an outlier: no update was made
+  double processed_tokens_per_s = 0.0;  // since the report before
+  double unique_tokens_per_s = 0.0;
+  double seconds = 0.0;             // of training, over all parts of the run
+  double remaining_s = 0.0;         // estimate
+  int64_t peak_memory_bytes = 0;    // largest resident set of the process
+  std::vector<RouterPanel> panels;  // a budget; empty for models without segment routing
+};
+
+struct SourceValidation {
+  std::string name;
+  int64_t num_targets = 0;
+  std::vector<double> losses;         // nats a token, a budget
+  std::vector<double> bits_per_byte;  // a budget
+};
+
+struct ValidationReport {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  std::vector<std::string> budgets;
+  std::vector<SourceValidation> sources;
+  std::vector<double> nesting;      // between neighbouring budgets: [0] is budgets 0 and 1; may be empty
+  std::vector<RouterPanel> panels;  // a budget; may be empty
+  double seconds = 0.0;
+
+  // Mean over sources and budgets.
+  double mean_loss() const;
+};
+
+class TrainCallback {
+ public:
+  virtual ~TrainCallback() = default;
+  virtual void on_step(const StepReport& /*report*/) {}
+  virtual void on_validation(const ValidationReport& /*report*/) {}
+  // Named results of the evaluation hook.
+  virtual void on_evaluation(int64_t /*step*/, const std::map<std::string, double>& /*results*/) {}
+};
+
+// Called after each validation with the model as it is; returns named results for the metrics. This is how a
+// tool plugs benchmark evaluation into training.
+using EvaluationHook = std::function<std::map<std::string, double>(const Model& model, int64_t step)>;
+
+}  // namespace smoe

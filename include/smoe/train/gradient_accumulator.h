@@ -1,0 +1,85 @@
+// Forward and backward over all sequences and replicas of one optimizer step.
+//
+// The loss of a step is one plain sum with one denominator, so that neither the micro-batch size nor the
+// order of the replicas changes it:
+//
+//   loss = sum over replicas, tokens of  alpha_budget * (CE + z_loss_weight * logsumexp^2)
+//          / (target tokens of the step's sequences * number of replicas)
+//        + auxiliary losses of the routers
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smoe/data/batch.h"
+#include "smoe/model/model.h"
+#include "smoe/routing/router_statistics.h"
+#include "smoe/train/budget_sampler.h"
+#include "smoe/train/train_config.h"
+
+namespace smoe {
+
+// Names of the budgets in metrics: those of the config, or "dense" for a dense model.
+std::vector<std::string> budget_names(const ModelConfig& config);
+
+// alpha of each budget: `loss.budget_weights`, or by `loss.budget_weight_power`; 1 for a dense model.
+std::vector<double> loss_weights(const TrainConfig& config);
+
+// What a step needs to know about where it stands.
+struct StepPosition {
+  int64_t step = 1;      // number of this optimizer step, from 1
+  int64_t position = 0;  // of its first sequence in the global order
+};
+
+struct StepLosses {
+  double loss = 0.0;                       // the formula above, without the auxiliary losses
+  double balance_loss = 0.0;               // raw (not times its weight), mean over replicas
+  double router_z_loss = 0.0;              // raw
+  std::vector<double> cross_entropy_sums;  // a budget, over its target tokens
+  std::vector<int64_t> num_targets;        // a budget
+  int64_t unique_targets = 0;              // target tokens of the step's sequences, once each
+  int64_t processed_tokens = 0;            // tokens of all replicas
+  at::Tensor load_LE;                      // int64, segments that selected each expert; stepped_moe only
+};
+
+class GradientAccumulator {
+ public:
+  // Keeps references to both.
+  GradientAccumulator(const Model& model, const TrainConfig& config);
+
+  // Adds the gradients of one step to the parameters. `panels`, if not null, receives the routing of every
+  // budget (one entry a budget).
+  StepLosses accumulate(const Batch& batch, const StepPosition& at, std::vector<RouterStatistics>* panels);
+
+ private:
+  // One forward of some rows at one replica.
+  struct Pass {
+    int64_t replica = 0;
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  struct Totals;
+
+  std::vector<Pass> passes(int64_t num_rows) const;
+  std::vector<int64_t> budgets_of(const Pass& pass, const StepPosition& at) const;
+  SelectionControls controls_of(const Pass& pass, const StepPosition& at) const;
+  ModelInput input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
+  at::Tensor token_weights(const Batch& rows, const std::vector<int64_t>& budgets, double denominator) const;
+  at::Tensor count_expert_shares(const Batch& batch, const StepPosition& at) const;
+  at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const StepPosition& at,
+                            Totals& totals) const;
+  void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);
+  void add_to_panels(const RoutingPlan& plan, const ModelInput& input,
+                     std::vector<RouterStatistics>& panels) const;
+
+  const Model& model_;
+  const TrainConfig& config_;
+  std::vector<double> weights_;
+  BudgetSampler sampler_;
+};
+
+}  // namespace smoe

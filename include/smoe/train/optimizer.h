@@ -1,0 +1,72 @@
+// AdamW with decoupled weight decay and mup-simple, on LibTorch's fused kernel.
+//
+// The update of a parameter w with the schedule's multiplier m in [0, 1]:
+//
+//   w  <-  w - m * ( scale * peak_learning_rate * adam(g)  +  weight_decay * w )
+//
+// The decay is multiplied by the schedule but neither by the learning rate nor by the scale (Loshchilov and
+// Hutter 2019, as AXLearn implements it). mup-simple (Wortsman et al. 2023) sets scale = min(base / D, 1) for
+// matrices; routers have a scale of their own, everything else has 1. Initialisation and logits are
+// unchanged.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smoe/model/parameters.h"
+#include "smoe/model/safetensors.h"
+#include "smoe/train/train_config.h"
+
+namespace smoe {
+
+// The factor on the learning rate of parameters of `kind` in a model of width `dim`.
+double learning_rate_scale(const OptimizerConfig& config, ParameterKind kind, int64_t dim);
+
+class Optimizer {
+ public:
+  // Keeps handles to the trained tensors of `parameters` (buffers are left alone) and gives each a gradient
+  // of zeros, which later backward passes add to. `dim` is the model's width D.
+  Optimizer(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters, int64_t dim);
+
+  void zero_gradients();
+
+  // L2 norm over all gradients, computed in float64 from the norms of the tensors.
+  double gradient_norm() const;
+  // Multiplies all gradients by clip_norm / norm if `norm` is larger than clip_norm (0: never).
+  void clip_gradients(double norm);
+  // Name of the first parameter whose gradient has a NaN or an infinity; empty if there is none.
+  std::string first_non_finite_gradient() const;
+
+  // One update with the schedule's multiplier.
+  void step(double multiplier);
+
+  // Updates made so far.
+  int64_t num_steps() const { return num_steps_; }
+
+  // NAME.exp_avg and NAME.exp_avg_sq of every trained parameter and `step`, as handles (not copies).
+  TensorList state() const;
+  // Copies a saved state in. Throws CheckpointError listing missing, surplus and misshapen tensors.
+  void load_state(const SafetensorsFile& file);
+
+ private:
+  // Parameters that share a learning rate and a decay, in the layout of the fused kernel.
+  struct Group {
+    double scale = 1.0;
+    bool decays = true;
+    std::vector<at::Tensor> parameters, first_moments, second_moments;
+    std::vector<std::string> names;
+  };
+
+  Group& group_of(double scale, bool decays);
+  void update_group(Group& group, double multiplier);
+
+  OptimizerConfig config_;
+  std::vector<Group> groups_;
+  at::Tensor step_;  // float32 scalar, as the fused kernel wants it: exact up to 2^24 updates
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace smoe

@@ -1,0 +1,110 @@
+// The training loop of a run: steps, reports, validation, checkpoints and resuming.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smoe/data/tokenizer.h"
+#include "smoe/data/training_data.h"
+#include "smoe/model/model.h"
+#include "smoe/train/callbacks.h"
+#include "smoe/train/checkpoint_writer.h"
+#include "smoe/train/gradient_accumulator.h"
+#include "smoe/train/optimizer.h"
+#include "smoe/train/outlier_detector.h"
+#include "smoe/train/run_folder.h"
+#include "smoe/train/train_config.h"
+#include "smoe/train/train_state.h"
+#include "smoe/train/validation.h"
+
+namespace smoe {
+
+struct TrainerOptions {
+  bool resume = false;        // go on from the newest checkpoint of the run folder, or start if it has none
+  std::string resume_from;    // "previous", or a checkpoint folder; implies resume
+  bool console = true;        // training lines on standard output
+  bool log_to_folder = true;  // messages also to log.txt in the run folder
+  EvaluationHook evaluation;  // optional, called after each validation
+};
+
+struct TrainOutcome {
+  int signal = 0;  // that ended the run early, after its step was saved; 0: all steps are done
+};
+
+class Trainer {
+ public:
+  // Opens the data, builds the model, and either initialises it or loads a checkpoint. Throws ConfigError,
+  // DataError or CheckpointError before anything in an existing run is changed.
+  Trainer(TrainConfig config, TrainerOptions options);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  void add_callback(std::unique_ptr<TrainCallback> callback);
+
+  // Trains up to config.steps. On SIGTERM and SIGINT finishes the step, saves and returns. Throws
+  // NumericError, before the update and without saving, if the loss or a gradient is not finite.
+  TrainOutcome run();
+
+  Model& model() { return model_; }
+  const Optimizer& optimizer() const { return optimizer_; }
+  const TrainState& state() const { return state_; }
+  const std::filesystem::path& run_folder() const { return folder_.path(); }
+
+ private:
+  // What a step leaves for its report.
+  struct StepResult {
+    StepLosses losses;
+    double gradient_norm = 0.0;
+    double learning_rate = 0.0;
+    bool skipped = false;
+    std::vector<RouterStatistics> statistics;
+  };
+  // Time and tokens since the last report, validation and saving left out.
+  struct Stopwatch {
+    double seconds = 0.0;
+    int64_t unique_tokens = 0;
+    int64_t processed_tokens = 0;
+  };
+
+  void start_or_resume();
+  void add_default_callbacks();
+  StepResult step();
+  StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);
+  void check_finite(const StepLosses& losses, double gradient_norm) const;
+  std::string name_first_bad_tensor() const;
+  void update_selection_bias(const StepLosses& losses);
+  bool is_report_step(int64_t step) const;
+  void report_step(const StepResult& result);
+  void validate_if_due();
+  void save();
+
+  TrainConfig config_;
+  TrainerOptions options_;
+  RunFolder folder_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TrainingData data_;
+  Validation validation_;
+  Model model_;
+  Optimizer optimizer_;
+  GradientAccumulator accumulator_;
+  OutlierDetector outliers_;
+  CheckpointWriter checkpoints_;
+  TrainState state_;
+  int64_t saved_step_ = 0;
+  int64_t first_step_ = 0;        // of this process
+  double process_seconds_ = 0.0;  // spent in steps by this process
+  Stopwatch since_report_;
+  std::vector<std::unique_ptr<TrainCallback>> callbacks_;
+};
+
+// The device that `name` means. Throws ConfigError if it is a GPU that is not there.
+at::Device resolve_device(const std::string& name);
+
+// Sets the number of threads of tensor operations; 0 means all cores this process may use. Results are
+// reproducible for one number of threads.
+void set_num_threads(int64_t num_threads);
+
+}  // namespace smoe

@@ -1,0 +1,34 @@
+// Loss of every budget on fixed rows of each validation source.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smoe/data/training_data.h"
+#include "smoe/model/model.h"
+#include "smoe/train/callbacks.h"
+#include "smoe/train/train_config.h"
+
+namespace smoe {
+
+class Validation {
+ public:
+  // Opens the validation sources of `config`, and keeps a reference to it. Same errors as ValidationData.
+  Validation(const TrainConfig& config, const std::string& tokenizer_hash);
+
+  bool empty() const { return sources_.empty(); }
+
+  // Every budget on the first validation_rows rows of each source, without gradients, noise or random masks.
+  // A loss is the sum over target tokens divided once by their number. `step` and `tokens` are left at 0.
+  ValidationReport run(const Model& model) const;
+
+ private:
+  struct Tally;
+  SourceValidation run_source(const Model& model, size_t source, Tally& tally) const;
+
+  const TrainConfig& config_;
+  std::vector<std::unique_ptr<ValidationData>> sources_;
+};
+
+}  // namespace smoe

@@ -1,0 +1,91 @@
+// The reading half of checkpoint_writer.h.
+#include <vector>
+
+#include "smoe/core/files.h"
+#include "smoe/core/log.h"
+#include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/safetensors.h"
+#include "smoe/train/checkpoint_writer.h"
+#include "smoe/train/config_difference.h"
+
+namespace smoe {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path previous_checkpoint(const fs::path& folder) {
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  SMOE_CHECK(
+      CheckpointError, checkpoints.size() >= 2,
+      "{}: --resume-from previous needs two checkpoints, found {}. Give a folder with --resume-from DIR, or "
+      "start again in another run folder.",
+      folder.string(), checkpoints.size());
+  return checkpoints[checkpoints.size() - 2];
+}
+
+void check_identity(const fs::path& checkpoint, const TrainState& state, const DataIdentity& data) {
+  SMOE_CHECK(
+      CheckpointError, state.tokenizer_hash == data.tokenizer_hash,
+      "{}: the run was trained with another tokenizer (SHA-256 {} there, {} now). Put the old tokenizer file "
+      "back under data.tokenizer; the checkpoint holds a copy.",
+      checkpoint.string(), state.tokenizer_hash, data.tokenizer_hash);
+  SMOE_CHECK(
+      CheckpointError, state.data_fingerprint == data.fingerprint,
+      "{}: the training data or its order changed since this checkpoint (fingerprint {} there, {} now): a "
+      "store, a weight, data.sequence_length, data.sequences or data.seed. Restore them, or start a new run "
+      "folder.",
+      checkpoint.string(), state.data_fingerprint, data.fingerprint);
+}
+
+void check_config(const fs::path& checkpoint, const TrainConfig& config) {
+  const std::string saved = read_file(checkpoint / "config.yaml");
+  std::vector<ConfigDifference> model_changes;
+  for (const ConfigDifference& change : config_differences(saved, dump_config(config))) {
+    if (change.key.starts_with("model.")) {
+      model_changes.push_back(change);
+    } else {
+      spdlog::warn("resume: {} was {} in {} and is now {}", change.key, change.before,
+                   checkpoint.filename().string(), change.after);
+    }
+  }
+  SMOE_CHECK(CheckpointError, model_changes.empty(),
+             "{}: the model config differs from the checkpoint's:\n{}\nRestore these keys, or start a new "
+             "run folder.",
+             checkpoint.string(), describe_differences(model_changes));
+}
+
+}  // namespace
+
+fs::path choose_checkpoint(const fs::path& folder, const std::string& request) {
+  const bool newest = request.empty();
+  const fs::path checkpoint = request == "previous" ? previous_checkpoint(folder)
+                                                    : resolve_checkpoint(newest ? folder : fs::path(request));
+  try {
+    verify_checkpoint(checkpoint);
+  } catch (const CheckpointError& error) {
+    const std::string remedy =
+        newest ? "The newest checkpoint cannot be used. To go on from the one before it, pass `--resume-from "
+                 "previous`, or name one with `--resume-from DIR`."
+               : "Name another checkpoint with `--resume-from DIR`.";
+    throw CheckpointError(
+        fmt::format("checkpoint {} is damaged: {}\n{}", checkpoint.string(), error.what(), remedy));
+  }
+  return checkpoint;
+}
+
+TrainState load_checkpoint(const fs::path& checkpoint, const TrainConfig& config, const DataIdentity& data,
+                           Model& model, Optimizer& optimizer) {
+  for (const char* name : {"train_state.json", "optimizer.safetensors"}) {
+    SMOE_CHECK(CheckpointError, fs::is_regular_file(checkpoint / name),
+               "{}: {} is missing, so training cannot go on from here; choose a checkpoint that has it",
+               checkpoint.string(), name);
+  }
+  const TrainState state = read_train_state(checkpoint / "train_state.json");
+  check_config(checkpoint, config);
+  check_identity(checkpoint, state, data);
+  load_model_weights(checkpoint, model);
+  optimizer.load_state(SafetensorsFile(checkpoint / "optimizer.safetensors"));
+  return state;
+}
+
+}  // namespace smoe

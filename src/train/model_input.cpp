@@ -1,0 +1,41 @@
+#include "smoe/train/model_input.h"
+
+namespace smoe {
+namespace {
+
+at::Tensor narrow_if_defined(const at::Tensor& tensor, int64_t begin, int64_t count) {
+  return tensor.defined() ? tensor.narrow(0, begin, count) : tensor;
+}
+
+}  // namespace
+
+Batch slice_rows(const Batch& batch, int64_t begin, int64_t count) {
+  Batch rows;
+  rows.tokens_BT = batch.tokens_BT.narrow(0, begin, count);
+  rows.targets_BT = batch.targets_BT.narrow(0, begin, count);
+  rows.loss_mask_BT = batch.loss_mask_BT.narrow(0, begin, count);
+  rows.documents_BT = narrow_if_defined(batch.documents_BT, begin, count);
+  rows.positions_BT = narrow_if_defined(batch.positions_BT, begin, count);
+  if (!batch.sources.empty()) {
+    rows.sources.assign(batch.sources.begin() + begin, batch.sources.begin() + begin + count);
+  }
+  return rows;
+}
+
+ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,
+                            at::Device device) {
+  ModelInput input;
+  input.tokens_BT = batch.tokens_BT.to(device);
+  if (batch.positions_BT.defined()) input.positions_BT = batch.positions_BT.to(device);
+  if (batch.documents_BT.defined()) {
+    const at::Tensor documents_BT = batch.documents_BT.to(device);
+    input.attention_BTT = documents_BT.unsqueeze(2).eq(documents_BT.unsqueeze(1)).tril();
+    input.segments = fixed_segments(batch.documents_BT, segment_length);
+  } else {
+    input.segments = fixed_segments(batch.num_rows(), batch.num_tokens(), segment_length);
+  }
+  input.budget_of_row = std::move(budget_of_row);
+  return input;
+}
+
+}  // namespace smoe

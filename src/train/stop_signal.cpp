@@ -1,0 +1,35 @@
+#include "smoe/train/stop_signal.h"
+
+#include <signal.h>
+
+namespace smoe {
+namespace {
+
+// The only type that a handler may write.
+volatile sig_atomic_t received_signal = 0;
+struct sigaction previous_terminate;
+struct sigaction previous_interrupt;
+
+extern "C" void note_signal(int number) { received_signal = number; }
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  received_signal = 0;
+  struct sigaction action = {};
+  action.sa_handler = note_signal;
+  sigemptyset(&action.sa_mask);
+  // Reset after the first: an impatient second Ctrl-C must work. Restart: file writes go on undisturbed.
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGTERM, &action, &previous_terminate);
+  sigaction(SIGINT, &action, &previous_interrupt);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGTERM, &previous_terminate, nullptr);
+  sigaction(SIGINT, &previous_interrupt, nullptr);
+}
+
+int StopSignal::received() const { return received_signal; }
+
+}  // namespace smoe

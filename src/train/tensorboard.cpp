@@ -1,0 +1,176 @@
+#include "smoe/train/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+
+#include "smoe/core/error.h"
+
+namespace smoe {
+namespace {
+
+constexpr uint32_t kReversedPolynomial = 0x82f63b78;
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kReversedPolynomial : 0);
+    table[byte] = crc;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
+
+// Checksums of data that holds checksums are weak; TFRecord therefore rotates and shifts them.
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return std::rotr(crc, 15) + 0xa282ead8;
+}
+
+template <class Number>
+void append_little_endian(std::string& out, Number number) {
+  using Bits = std::conditional_t<sizeof(Number) == 8, uint64_t, uint32_t>;
+  Bits bits = std::bit_cast<Bits>(number);
+  for (size_t i = 0; i < sizeof(Bits); ++i, bits >>= 8) out.push_back(static_cast<char>(bits & 0xff));
+}
+
+void append_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+// Wire types of protocol buffers.
+enum class Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void append_key(std::string& out, uint64_t field, Wire wire) {
+  append_varint(out, field << 3 | static_cast<uint64_t>(wire));
+}
+
+void append_bytes(std::string& out, uint64_t field, std::string_view bytes) {
+  append_key(out, field, Wire::kBytes);
+  append_varint(out, bytes.size());
+  out += bytes;
+}
+
+// Event { double wall_time = 1; int64 step = 2; ... }, to which one of the payloads is appended:
+// string file_version = 3; Summary summary = 5; SessionLog session_log = 7.
+std::string begin_event(int64_t step) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::string event;
+  append_key(event, 1, Wire::kFixed64);
+  append_little_endian(event, std::chrono::duration<double>(now).count());
+  append_key(event, 2, Wire::kVarint);
+  append_varint(event, static_cast<uint64_t>(step));
+  return event;
+}
+
+// Summary.Value { string tag = 1; float simple_value = 2; }
+std::string scalar_value(const std::string& tag, double value) {
+  std::string message;
+  append_bytes(message, 1, tag);
+  append_key(message, 2, Wire::kFixed32);
+  append_little_endian(message, static_cast<float>(value));
+  return message;
+}
+
+void add_panels(std::vector<std::pair<std::string, double>>& scalars, const std::string& prefix,
+                const std::vector<std::string>& budgets, const std::vector<RouterPanel>& panels) {
+  for (size_t i = 0; i < panels.size(); ++i) {
+    const auto add = [&](const char* name, double value) {
+      scalars.emplace_back(prefix + name + "/" + budgets[i], value);
+    };
+    add("load_entropy", panels[i].load_entropy);
+    add("max_violation", panels[i].max_violation);
+    add("dead_expert_share", panels[i].dead_expert_share);
+    add("saturated_share", panels[i].saturated_share);
+    add("neighbor_overlap", panels[i].neighbor_overlap);
+    add("random_pair_cosine", panels[i].random_pair_cosine);
+    add("logit_std", panels[i].logit_std);
+  }
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = 0xffffffff;
+  for (const char c : bytes) crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  // TensorBoard reads the files of a folder in the order of their names.
+  path_ = folder / fmt::format("events.out.tfevents.{}.{}.smoe", seconds, ::getpid());
+  stream_.open(path_, std::ios::binary | std::ios::trunc);
+  SMOE_CHECK(Error, stream_.good(), "{}: cannot be opened for writing", path_.string());
+  std::string version = begin_event(0);
+  append_bytes(version, 3, "brain.Event:2");
+  write_record(version);
+  std::string start = begin_event(first_step);
+  append_bytes(start, 7, std::string_view("\x08\x01", 2));  // SessionLog { status = 1: START }
+  write_record(start);
+}
+
+void EventFile::add_scalars(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) append_bytes(summary, 1, scalar_value(tag, value));
+  std::string event = begin_event(step);
+  append_bytes(event, 5, summary);
+  write_record(event);
+}
+
+void EventFile::write_record(std::string_view event) {
+  std::string length;
+  append_little_endian(length, static_cast<uint64_t>(event.size()));
+  std::string record = length;
+  append_little_endian(record, masked_crc(length));
+  record += event;
+  append_little_endian(record, masked_crc(event));
+  stream_.write(record.data(), static_cast<std::streamsize>(record.size())).flush();
+  SMOE_CHECK(Error, stream_.good(), "{}: cannot be written; is the disk full?", path_.string());
+}
+
+void TensorBoardLog::on_step(const StepReport& report) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for (size_t i = 0; i < report.losses.size(); ++i) {
+    if (report.losses[i]) scalars.emplace_back("train/loss/" + report.budgets[i], *report.losses[i]);
+  }
+  scalars.emplace_back("train/weighted_loss", report.weighted_loss);
+  scalars.emplace_back("train/balance_loss", report.balance_loss);
+  scalars.emplace_back("train/router_z_loss", report.router_z_loss);
+  scalars.emplace_back("train/learning_rate", report.learning_rate);
+  scalars.emplace_back("train/gradient_norm", report.gradient_norm);
+  scalars.emplace_back("train/processed_tokens_per_s", report.processed_tokens_per_s);
+  scalars.emplace_back("train/peak_memory_bytes", static_cast<double>(report.peak_memory_bytes));
+  add_panels(scalars, "router/", report.budgets, report.panels);
+  file_.add_scalars(report.step, scalars);
+}
+
+void TensorBoardLog::on_validation(const ValidationReport& report) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const SourceValidation& source : report.sources) {
+    for (size_t i = 0; i < source.losses.size(); ++i) {
+      const std::string suffix = "/" + source.name + "/" + report.budgets[i];
+      scalars.emplace_back("validation/loss" + suffix, source.losses[i]);
+      scalars.emplace_back("validation/bits_per_byte" + suffix, source.bits_per_byte[i]);
+    }
+  }
+  for (size_t i = 0; i < report.nesting.size(); ++i) {
+    scalars.emplace_back("validation/nesting/" + report.budgets[i] + "_in_" + report.budgets[i + 1],
+                         report.nesting[i]);
+  }
+  add_panels(scalars, "validation_router/", report.budgets, report.panels);
+  file_.add_scalars(report.step, scalars);
+}
+
+void TensorBoardLog::on_evaluation(int64_t step, const std::map<std::string, double>& results) {
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const auto& [name, value] : results) scalars.emplace_back("evaluation/" + name, value);
+  file_.add_scalars(step, scalars);
+}
+
+}  // namespace smoe

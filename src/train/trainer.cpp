@@ -1,0 +1,284 @@
+#include "smoe/train/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "smoe/core/files.h"
+#include "smoe/core/log.h"
+#include "smoe/core/progress.h"
+#include "smoe/core/tool.h"
+#include "smoe/model/checkpoint_reader.h"
+#include "smoe/train/console_log.h"
+#include "smoe/train/metrics_log.h"
+#include "smoe/train/schedule.h"
+#include "smoe/train/stop_signal.h"
+#include "smoe/train/tensorboard.h"
+
+namespace smoe {
+namespace {
+
+int64_t peak_memory_bytes() {
+  struct rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Model build_model(const TrainConfig& config) {
+  set_num_threads(config.num_threads);
+  return Model(config.model, resolve_device(config.device));
+}
+
+}  // namespace
+
+at::Device resolve_device(const std::string& name) {
+  const at::Device device(name);
+  if (device.is_cuda()) {
+    SMOE_CHECK(
+        ConfigError, at::hasCUDA(),
+        "device is {}, but this build or machine has no usable CUDA device; set device to cpu, or build with "
+        "the preset `cuda` on a machine with an NVIDIA GPU",
+        name);
+  }
+  return device;
+}
+
+void set_num_threads(int64_t num_threads) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  at::set_num_threads(num_threads == 0 ? cores : static_cast<int>(num_threads));
+}
+
+Trainer::Trainer(TrainConfig config, TrainerOptions options)
+    : config_(std::move(config)),
+      options_(std::move(options)),
+      folder_(config_.run_folder, options_.resume || !options_.resume_from.empty()),
+      tokenizer_(load_tokenizer(config_.data.tokenizer)),
+      data_(config_.data, tokenizer_->hash(), config_.model.vocab_size),
+      validation_(config_, tokenizer_->hash()),
+      model_(build_model(config_)),
+      optimizer_(config_.optimizer, model_.parameters(), config_.model.dim),
+      accumulator_(model_, config_),
+      outliers_(config_.optimizer.outlier_window, config_.optimizer.outlier_sigmas),
+      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path()) {
+  if (options_.log_to_folder) log_to_file(folder_.path() / "log.txt");
+  start_or_resume();
+  write_file_atomically(folder_.path() / "config.yaml", dump_config(config_));
+  add_default_callbacks();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::add_callback(std::unique_ptr<TrainCallback> callback) {
+  callbacks_.push_back(std::move(callback));
+}
+
+void Trainer::start_or_resume() {
+  const DataIdentity identity{data_.fingerprint(), tokenizer_->hash()};
+  const bool resume = options_.resume || !options_.resume_from.empty();
+  const bool has_checkpoint =
+      !list_checkpoints(folder_.checkpoints()).empty() || !options_.resume_from.empty();
+  if (resume && has_checkpoint) {
+    const std::filesystem::path checkpoint = choose_checkpoint(folder_.checkpoints(), options_.resume_from);
+    state_ = load_checkpoint(checkpoint, config_, identity, model_, optimizer_);
+    outliers_.restore(state_.outlier_losses, state_.outlier_norms);
+    checkpoints_.set_aside_from(state_.step + 1);
+    spdlog::info("resumed from {} at step {}", checkpoint.string(), state_.step);
+  } else {
+    if (resume)
+      spdlog::warn("{}: no checkpoint yet, training starts at step 0", folder_.checkpoints().string());
+    model_.initialize(static_cast<uint64_t>(config_.seed));
+  }
+  state_.seed = config_.seed;
+  state_.data_fingerprint = identity.fingerprint;
+  state_.tokenizer_hash = identity.tokenizer_hash;
+  state_.config_hash = config_hash(config_);
+  state_.code_version = version();
+  saved_step_ = state_.step;
+  first_step_ = state_.step;
+}
+
+void Trainer::add_default_callbacks() {
+  add_callback(std::make_unique<MetricsLog>(folder_.metrics(), state_.step));
+  add_callback(std::make_unique<TensorBoardLog>(folder_.path(), state_.step));
+  if (options_.console) add_callback(std::make_unique<ConsoleLog>());
+}
+
+TrainOutcome Trainer::run() {
+  const StopSignal stop;
+  spdlog::info("training from step {} to {} in {}", state_.step, config_.steps, folder_.path().string());
+  while (state_.step < config_.steps) {
+    const auto start = std::chrono::steady_clock::now();
+    const StepResult result = step();
+    const double seconds = seconds_since(start);
+    state_.seconds += seconds;
+    process_seconds_ += seconds;
+    since_report_.seconds += seconds;
+    since_report_.unique_tokens += result.losses.unique_targets;
+    since_report_.processed_tokens += result.losses.processed_tokens;
+    if (is_report_step(state_.step)) report_step(result);
+    if (stop.received() != 0) {
+      save();
+      spdlog::warn("signal {}: step {} is finished and saved; go on with --resume", stop.received(),
+                   state_.step);
+      return {stop.received()};
+    }
+    validate_if_due();
+    if (state_.step % config_.checkpoint.every_steps == 0 || state_.step == config_.steps) save();
+  }
+  return {};
+}
+
+Trainer::StepResult Trainer::step() {
+  const int64_t number = state_.step + 1;
+  const Batch batch = data_.rows(state_.position, config_.batch_size);
+  StepResult result;
+  const bool has_routing = config_.model.architecture == Architecture::kSteppedMoe;
+  if (has_routing && is_report_step(number)) {
+    result.statistics.assign(config_.model.budgets.size(),
+                             RouterStatistics(config_.model.num_moe_layers, config_.model.num_experts));
+  }
+  optimizer_.zero_gradients();
+  result.losses = accumulate_gradients(batch, result.statistics.empty() ? nullptr : &result.statistics);
+  result.gradient_norm = optimizer_.gradient_norm();
+  check_finite(result.losses, result.gradient_norm);
+
+  if (config_.optimizer.skip_outlier_steps) {
+    result.skipped = outliers_.is_outlier(result.losses.loss, result.gradient_norm);
+    outliers_.add(result.losses.loss, result.gradient_norm);
+  }
+  const double multiplier = schedule_multiplier(config_.schedule, number, config_.steps);
+  result.learning_rate = multiplier * config_.optimizer.learning_rate;
+  if (!result.skipped) {
+    optimizer_.clip_gradients(result.gradient_norm);
+    optimizer_.step(multiplier);
+    update_selection_bias(result.losses);
+  } else {
+    ++state_.skipped_steps;
+    spdlog::warn("step {}: loss {:.4f} or gradient norm {:.3f} is an outlier; the update is skipped", number,
+                 result.losses.loss, result.gradient_norm);
+  }
+  state_.step = number;
+  state_.position += config_.batch_size;
+  state_.tokens += result.losses.unique_targets;
+  state_.processed_tokens += result.losses.processed_tokens;
+  return result;
+}
+
+StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics) {
+  const StepPosition at{state_.step + 1, state_.position};
+  try {
+    return accumulator_.accumulate(batch, at, statistics);
+  } catch (const NumericError& error) {
+    throw NumericError(fmt::format("step {}: {}\n{}", at.step, error.what(), name_first_bad_tensor()));
+  }
+}
+
+void Trainer::check_finite(const StepLosses& losses, double gradient_norm) const {
+  const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
+  if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
+  throw NumericError(fmt::format(
+      "step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}", state_.step + 1,
+      losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm, name_first_bad_tensor()));
+}
+
+std::string Trainer::name_first_bad_tensor() const {
+  std::string culprit;
+  for (const NamedParameter& parameter : model_.parameters()) {
+    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) {
+      culprit = "parameter " + parameter.name;
+      break;
+    }
+  }
+  if (culprit.empty()) {
+    const std::string gradient = optimizer_.first_non_finite_gradient();
+    culprit = gradient.empty() ? "none among parameters and gradients (a sum overflowed)"
+                               : "gradient of " + gradient;
+  }
+  const std::string last = saved_step_ > 0
+                               ? fmt::format("The checkpoint of step {} is untouched.", saved_step_)
+                               : "There is no checkpoint yet.";
+  return fmt::format(
+      "First tensor with NaN or infinity: {}. No update was made and nothing was saved. {} A lower "
+      "optimizer.learning_rate, a longer schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
+      culprit, last);
+}
+
+void Trainer::update_selection_bias(const StepLosses& losses) {
+  const BalanceConfig& balance = config_.model.routing.balance;
+  if (balance.kind != BalanceKind::kBias || !losses.load_LE.defined()) return;
+  at::Tensor& bias_LE = model_.selection_bias_LE();
+  bias_LE.copy_(updated_selection_bias(bias_LE, losses.load_LE, balance.bias_rate));
+}
+
+bool Trainer::is_report_step(int64_t step) const {
+  return step % config_.log_every_steps == 0 || step == config_.steps;
+}
+
+void Trainer::report_step(const StepResult& result) {
+  StepReport report;
+  report.step = state_.step;
+  report.total_steps = config_.steps;
+  report.tokens = state_.tokens;
+  report.processed_tokens = state_.processed_tokens;
+  report.budgets = budget_names(config_.model);
+  for (size_t i = 0; i < report.budgets.size(); ++i) {
+    const int64_t targets = result.losses.num_targets[i];
+    report.losses.push_back(
+        targets == 0 ? std::nullopt
+                     : std::optional(result.losses.cross_entropy_sums[i] / static_cast<double>(targets)));
+  }
+  report.weighted_loss = result.losses.loss;
+  report.balance_loss = result.losses.balance_loss;
+  report.router_z_loss = result.losses.router_z_loss;
+  report.learning_rate = result.learning_rate;
+  report.gradient_norm = result.gradient_norm;
+  report.skipped = result.skipped;
+  report.unique_tokens_per_s = static_cast<double>(since_report_.unique_tokens) / since_report_.seconds;
+  report.processed_tokens_per_s = static_cast<double>(since_report_.processed_tokens) / since_report_.seconds;
+  report.seconds = state_.seconds;
+  const double done = static_cast<double>(state_.step - first_step_);
+  report.remaining_s = process_seconds_ / done * static_cast<double>(config_.steps - state_.step);
+  report.peak_memory_bytes = peak_memory_bytes();
+  for (const RouterStatistics& statistics : result.statistics) report.panels.push_back(statistics.panel());
+  for (const auto& callback : callbacks_) callback->on_step(report);
+  since_report_ = {};
+}
+
+void Trainer::validate_if_due() {
+  const bool is_last = state_.step == config_.steps;
+  const int64_t every = config_.validate_every_steps;
+  if (!is_last && (every == 0 || state_.step % every != 0)) return;
+  if (!validation_.empty()) {
+    ValidationReport report = validation_.run(model_);
+    report.step = state_.step;
+    report.tokens = state_.tokens;
+    if (const double loss = report.mean_loss();
+        !state_.best_validation_loss || loss < *state_.best_validation_loss) {
+      state_.best_validation_loss = loss;
+      state_.best_validation_step = state_.step;
+    }
+    for (const auto& callback : callbacks_) callback->on_validation(report);
+  }
+  if (options_.evaluation) {
+    const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
+    for (const auto& callback : callbacks_) callback->on_evaluation(state_.step, results);
+  }
+}
+
+void Trainer::save() {
+  if (saved_step_ == state_.step) return;
+  state_.outlier_losses = outliers_.losses();
+  state_.outlier_norms = outliers_.gradient_norms();
+  const std::filesystem::path checkpoint = checkpoints_.save(model_, optimizer_, state_);
+  saved_step_ = state_.step;
+  spdlog::info("saved {}", checkpoint.string());
+}
+
+}  // namespace smoe
