@@ -1,26 +1,27 @@
 // Health of the routing, accumulated over micro-batches: the router panel of training and evaluation.
 #pragma once
 
-#include "smoe/routing/routing_plan.h"
-#include "smoe/routing/segment_map.h"
-
 #include <ATen/ATen.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "smoe/routing/routing_plan.h"
+#include "smoe/routing/segment_map.h"
+
 namespace smoe {
 
 // One line of the panel; all means over layers (and segments) unless a name says otherwise.
 struct RouterPanel {
-  double load_entropy = 0;        // entropy of the expert load / log E, in [0, 1]; 1 is even
-  double max_violation = 0;       // max load / mean load - 1, worst layer
-  double dead_expert_share = 0;   // experts that no segment selected
-  double saturated_share = 0;     // selected experts whose soft mask is 1: no gradient reaches them
-  double neighbor_overlap = 0;    // share of a segment's experts that its predecessor had: the cache hit rate
-  double random_pair_cosine = 0;  // cosine of the masks of two random segments; k/E for random masks
-  double logit_std = 0;           // standard deviation of the logits over segments, mean over experts
+  double load_entropy = 0;       // entropy of the expert load / log E, in [0, 1]; 1 is even
+  double max_violation = 0;      // max load / mean load - 1, worst layer
+  double dead_expert_share = 0;  // experts that no segment selected
+  double saturated_share = 0;    // selected experts whose soft mask is 1: no gradient reaches them
+  double neighbor_overlap = 0;   // share of a segment's experts that its predecessor had: the cache hit rate
+  double random_pair_cosine =
+      0;                 // cosine of the masks of two segments, mean over all pairs; k/E for random masks
+  double logit_std = 0;  // standard deviation of the logits over segments, mean over experts
 };
 
 class RouterStatistics {
@@ -37,7 +38,11 @@ class RouterStatistics {
  private:
   at::Tensor load_LE_;
   int64_t num_segments_ = 0;
-  double saturated_ = 0, selected_ = 0, overlap_ = 0, overlap_pairs_ = 0;
+  at::Tensor normalized_load_LE_;  // masks scaled to length 1, summed
+  int64_t num_nonempty_ = 0;       // segments with k > 0
+  double selected_ = 0;
+  double saturated_ = 0, soft_selected_ = 0;  // of plans with a soft mask
+  double overlap_ = 0, overlap_pairs_ = 0;
   at::Tensor logit_sum_LE_, logit_square_sum_LE_;
   int64_t num_logit_segments_ = 0;
 };

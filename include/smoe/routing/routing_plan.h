@@ -1,13 +1,13 @@
 // From routing logits to the experts every segment uses in every MoE layer.
 #pragma once
 
-#include "smoe/routing/routing_config.h"
-#include "smoe/routing/segment_map.h"
-
 #include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "smoe/routing/routing_config.h"
+#include "smoe/routing/segment_map.h"
 
 namespace smoe {
 
@@ -21,10 +21,10 @@ struct RoutingPlan {
 
 // What training adds to the choice in one step. The defaults are what evaluation uses.
 struct SelectionControls {
-  double temperature = 1.0;        // current SoftTopK temperature
-  double noise = 0.0;              // current standard deviation of the selection noise
-  double random_probability = 0.0; // current probability that a segment's mask is random
-  uint64_t seed = 0;               // of this step and micro-batch, for noise and random masks
+  double temperature = 1.0;         // current SoftTopK temperature
+  double noise = 0.0;               // current standard deviation of the selection noise
+  double random_probability = 0.0;  // current probability that a segment's mask is random
+  uint64_t seed = 0;                // of this step and micro-batch, for noise and random masks
 };
 
 // The controls at `progress` in [0, 1] of training: annealed temperature, falling noise and randomness.
@@ -32,14 +32,19 @@ SelectionControls selection_controls(const RoutingConfig& config, double progres
 
 // Builds the plan. `logits_QLE` float32 [Q, L, E] (differentiable), `count_Q` int64 [Q] on the CPU,
 // `selection_bias_LE` float32 [L, E] added for selection only, undefined for none. Sources `random`
-// and `prefix` ignore the logits; random masks are a function of (seed, q, l) only and nested over k.
-// `input_independent` expects logits that do not depend on the input (the model provides them).
-RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& count_Q, const RoutingConfig& config,
-                              const SelectionControls& controls, const at::Tensor& selection_bias_LE = {});
+// and `prefix` take no more than shape and device from the logits; random masks are a function of
+// (seed, q, l) only and nested over k. `input_independent` expects logits that do not depend on the input
+// (the model provides them). Bias, noise and random masks change which experts are selected; the soft mask,
+// and with it the gradient, always belongs to the plain logits.
+// Throws NumericError on NaN or +inf logits and on counts outside [0, E].
+RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& count_Q,
+                              const RoutingConfig& config, const SelectionControls& controls,
+                              const at::Tensor& selection_bias_LE = {});
 
 // Balance loss of segment routing, a scalar: mean over layers of E/k^2 * sum_e f_e * mean_q(lambda_qe) with
 // f_e the share of segments that select e; 1 when uniform. Segments are weighted equally; rows with k = 0
 // are left out. Needs plan.logits; recomputes the differentiable soft mask from it.
-at::Tensor balance_loss(const RoutingPlan& plan, const RoutingConfig& config, const SelectionControls& controls);
+at::Tensor balance_loss(const RoutingPlan& plan, const RoutingConfig& config,
+                        const SelectionControls& controls);
 
 }  // namespace smoe
