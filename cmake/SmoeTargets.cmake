@@ -61,6 +61,7 @@ function(smoe_add_tests name)
     SMOE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SMOE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(arg_TORCH)
     target_link_libraries(${name} PRIVATE smoe::torch)
+    smoe_use_torch(${name})
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${arg_AREA};${arg_KIND}" TIMEOUT 600)

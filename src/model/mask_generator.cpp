@@ -7,8 +7,8 @@ namespace smoe {
 at::Tensor mask_logits(const at::Tensor& z_ND, const MaskGeneratorWeights& weights,
                        const SegmentMap& segments, const at::Tensor& router_offset_BD,
                        const ModelConfig& config) {
-  // float32 or wider throughout: in bfloat16 many rows tie exactly at the k-th logit.
-  const at::ScalarType dtype = at::promote_types(z_ND.scalar_type(), at::kFloat);
+  // float32 whatever the model's dtype: in bfloat16 many rows tie exactly at the k-th logit.
+  const at::ScalarType dtype = at::kFloat;
   at::Tensor z_QD = z_ND.index_select(0, segments.selector_indices().to(z_ND.device())).to(dtype);
   z_QD = scale_gradient(z_QD, config.routing.backbone_gradient_scale);
   if (config.routing.mask_source == MaskSource::kInputIndependent) {

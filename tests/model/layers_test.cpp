@@ -41,7 +41,9 @@ TEST(Rotary, MultipliesPairsByComplexPhases) {
         const auto at_index = [&](const at::Tensor& t, int64_t i) {
           return t[0][head][token][i].item<double>();
         };
-        const double angle = positions[token].item<double>() * std::pow(theta, -2.0 * pair / head_dim);
+        const double angle =
+            positions[token].item<double>() *
+            std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
         const std::complex<double> expected =
             std::complex<double>(at_index(x, pair), at_index(x, pair + head_dim / 2)) *
             std::polar(1.0, angle);

@@ -1,5 +1,6 @@
 #include "smoe/model/model.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ class EveryArchitecture : public ::testing::TestWithParam<Architecture> {};
 INSTANTIATE_TEST_SUITE_P(Models, EveryArchitecture,
                          ::testing::Values(Architecture::kDense, Architecture::kSteppedMoe,
                                            Architecture::kVanillaMoe),
-                         [](const auto& info) { return std::string(enum_to_name(info.param)); });
+                         [](const auto& test) { return std::string(enum_to_name(test.param)); });
 
 TEST_P(EveryArchitecture, NeverLooksAhead) {
   const ModelConfig config = tiny_config(GetParam());

@@ -15,7 +15,7 @@ struct MaskGeneratorWeights {
   at::Tensor proj;  // [L*E, D], layer-major
 };
 
-// Logits [Q, L, E] in float32 (or wider), from the hidden state of each segment's selector token: RMSNorm,
+// Logits [Q, L, E] in float32, from the hidden state of each segment's selector token: RMSNorm,
 // then one linear map. `router_offset_BD` is added to the selectors' states by batch row (the size embedding
 // when it is the router's alone); undefined for none. With mask_source input_independent the state is
 // replaced by a constant, so that one mask is learned for all inputs.
