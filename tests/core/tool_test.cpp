@@ -1,0 +1,137 @@
+// The frame of the tools, and what it sets up: errors, logging, memory.
+#include "smoe/core/tool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+
+#include "core/temporary_folder.h"
+#include "smoe/core/error.h"
+#include "smoe/core/files.h"
+#include "smoe/core/log.h"
+
+namespace smoe {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+struct Outcome {
+  int exit_code;
+  std::string error_text;
+};
+
+Outcome run(const std::function<int()>& body) {
+  testing::internal::CaptureStderr();
+  const int exit_code = run_tool(body);
+  return {exit_code, testing::internal::GetCapturedStderr()};
+}
+
+TEST(RunTool, PassesTheExitStatusOn) {
+  EXPECT_EQ(run([] { return 7; }).exit_code, 7);
+}
+
+TEST(RunTool, TurnsErrorsIntoOneLineAndAStatus) {
+  const Outcome config = run([]() -> int { throw ConfigError("a.yaml:1:1: wrong"); });
+  EXPECT_EQ(config.exit_code, 2);
+  EXPECT_EQ(config.error_text, "error: a.yaml:1:1: wrong\n");
+  EXPECT_EQ(run([]() -> int { throw DataError("x"); }).exit_code, 3);
+  EXPECT_EQ(run([]() -> int { throw CheckpointError("x"); }).exit_code, 4);
+  EXPECT_EQ(run([]() -> int { throw NumericError("x"); }).exit_code, 5);
+  EXPECT_EQ(run([]() -> int { throw Error("x"); }).exit_code, 1);
+}
+
+TEST(RunTool, CatchesForeignExceptions) {
+  EXPECT_EQ(run([]() -> int { throw std::runtime_error("odd"); }).error_text, "error: odd\n");
+  const Outcome memory = run([]() -> int { throw std::bad_alloc(); });
+  EXPECT_EQ(memory.exit_code, 1);
+  EXPECT_THAT(memory.error_text, HasSubstr("out of memory; use smaller"));
+}
+
+TEST(RunTool, LeavesOutTheStackTraceOfLibTorch) {
+  const Outcome outcome = run(
+      []() -> int { throw std::runtime_error("bad shape\nException raised from f at x.cpp:1\nframe #0"); });
+  EXPECT_EQ(outcome.error_text, "error: bad shape\n");
+}
+
+TEST(Check, ThrowsTheGivenTypeWithTheFormattedText) {
+  try {
+    SMOE_CHECK(DataError, 1 > 2, "{}: expected {}, found {}", "x.bin", 2, 1);
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "x.bin: expected 2, found 1");
+  }
+  EXPECT_THROW(SMOE_ASSERT(1 > 2), std::logic_error);
+}
+
+TEST(Logging, IsQuietWhenStandardErrorIsPiped) {
+  testing::internal::CaptureStderr();
+  initialize_logging();
+  spdlog::info("not shown");
+  spdlog::warn("shown");
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("warning shown\n"));
+  EXPECT_THAT(text, Not(HasSubstr("not shown")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours in a pipe";
+}
+
+TEST(Logging, AFileReceivesInfoAndAboveAndIsAppendedTo) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("run.log", "before\n");
+  testing::internal::CaptureStderr();
+  initialize_logging("error");
+  log_to_file(path);
+  spdlog::info("step {}", 1);
+  spdlog::debug("detail");
+  const std::string shown = testing::internal::GetCapturedStderr();
+  initialize_logging();
+  const std::string text = read_file(path);
+  EXPECT_THAT(text, StartsWith("before\n20"));
+  EXPECT_THAT(text, HasSubstr("info step 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("detail")));
+  EXPECT_EQ(shown, "");
+}
+
+TEST(Logging, AnUnknownLevelListsTheKnownOnes) {
+  try {
+    initialize_logging("loud");
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("found `loud`; allowed: trace, debug, info, warn, error, auto"));
+  }
+  EXPECT_THROW(log_to_file("/proc/no/such/file"), Error);
+}
+
+long page_faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+void use_memory(size_t bytes) {
+  const std::unique_ptr<char[]> block(new char[bytes]);
+  std::memset(block.get(), 1, bytes);
+  // The compiler must not see that nobody reads the block.
+  asm volatile("" : : "r"(block.get()) : "memory");
+}
+
+TEST(KeepFreedMemory, ASecondAllocationCausesNoPageFaults) {
+  keep_freed_memory();
+  constexpr size_t kBytes = size_t{200} << 20;
+  use_memory(kBytes);
+  const long before = page_faults();
+  use_memory(kBytes);
+  // 51200 pages of 4 KiB; with glibc's defaults each of them faults again.
+  EXPECT_LT(page_faults() - before, 500);
+}
+
+TEST(Version, StartsWithTheProjectVersion) { EXPECT_THAT(version(), StartsWith("0.")); }
+
+}  // namespace
+}  // namespace smoe
