@@ -1,0 +1,46 @@
+// Runs tasks on a model at several budgets, with identical prompts at each.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smoe/eval/request_batch.h"
+#include "smoe/eval/results.h"
+#include "smoe/eval/task_config.h"
+
+namespace smoe {
+
+// The commit of lm-evaluation-harness whose prompts, tokenisation and scores are followed.
+inline constexpr const char* kHarnessCommit = "4e7e0d47f";
+
+struct EvaluationOptions {
+  std::vector<TaskConfig> tasks;
+  std::vector<TaskGroupConfig> groups;
+  std::filesystem::path data_folder;
+  std::vector<int64_t> budgets;           // indices into the model's budgets; empty: all
+  std::optional<int64_t> segment_length;  // default: the one of training
+  RoutingMode routing = RoutingMode::kSegments;
+  BosPolicy bos = BosPolicy::kAuto;
+  std::optional<int64_t> num_shots;  // default: each task's own
+  uint64_t seed = 1234;
+  int64_t limit = 0;
+  int64_t max_length = 2048;
+  int64_t batch_tokens = 8192;
+  std::filesystem::path samples;  // folder, or one .jsonl file; empty: no sample log
+  bool log_token_ids = false;     // in the sample log
+};
+
+// Scores every task. Reads all data files and checks them before the first forward pass.
+EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const EvaluationOptions& options);
+
+// Indices of the budgets in a list such as "all", "1B,3B" or "5,43". Throws ConfigError that lists the
+// budgets.
+std::vector<int64_t> parse_budgets(const ModelConfig& config, const std::string& text);
+
+// data.sequence_length in the checkpoint's config.yaml; nullopt where the config has none.
+std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint);
+
+}  // namespace smoe

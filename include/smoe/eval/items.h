@@ -1,0 +1,44 @@
+// From benchmark rows to the texts that are scored: prompts, shots, choices.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "smoe/eval/rows.h"
+#include "smoe/eval/task_config.h"
+
+namespace smoe {
+
+// `continuation` is scored after `context`.
+struct TextPair {
+  std::string context;
+  std::string continuation;
+};
+
+// One row, ready to be scored.
+struct EvaluationItem {
+  int64_t line = 0;                  // in its data file, from 1
+  std::string where;                 // FILE:LINE
+  std::vector<TextPair> pairs;       // one a choice
+  std::vector<std::string> choices;  // the texts whose length normalises the sums
+  int64_t gold = 0;                  // index of the right choice
+  std::vector<int64_t> shots;        // rows of the few-shot split that were shown
+};
+
+struct ItemOptions {
+  std::filesystem::path data_folder;
+  int64_t limit = 0;  // first rows only; 0: all
+  int64_t num_shots = 0;
+  uint64_t seed = 1234;  // of the few-shot sampler
+};
+
+// Reads the task's files and builds the items in file order. Throws DataError (file, line, field) for rows
+// that do not fit, and for a few-shot split that is too small.
+std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOptions& options);
+
+// The file that is scored: test if the task names one, else validation.
+std::filesystem::path scored_file(const TaskConfig& task, const std::filesystem::path& data_folder);
+
+}  // namespace smoe

@@ -1,0 +1,65 @@
+// From text pairs to token ids, by the rules of lm-evaluation-harness.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smoe/data/tokenizer.h"
+#include "smoe/eval/items.h"
+
+namespace smoe {
+
+// Which token, if any, stands before every text.
+enum class BosPolicy {
+  kAuto,    // BOS where the tokenizer defines one
+  kAlways,  // BOS; an error where the tokenizer has none
+  kNever,   // nothing
+  kEos,     // EOS, for models trained on documents that EOS separates
+};
+// Throws ConfigError that lists the policies.
+BosPolicy parse_bos_policy(const std::string& text);
+std::string bos_policy_name(BosPolicy policy);
+
+// `continuation` is scored given `context`, which is never empty.
+struct Request {
+  std::vector<int32_t> context;
+  std::vector<int32_t> continuation;
+  int64_t group = 0;  // requests of one group that have the same context share its computation
+};
+
+struct EncodingCounts {
+  int64_t requests = 0;
+  int64_t truncated = 0;            // contexts that lost ids on the left
+  int64_t empty_continuations = 0;  // a token spanned the border: the continuation was encoded by itself
+};
+
+class PairEncoder {
+ public:
+  // `max_length`: most tokens a forward pass may see. Throws ConfigError if the policy needs a token that the
+  // tokenizer lacks.
+  PairEncoder(const Tokenizer& tokenizer, BosPolicy policy, int64_t max_length);
+
+  // Throws DataError (beginning with `where`) if the continuation alone exceeds max_length.
+  Request encode(const TextPair& pair, const std::string& where);
+  // Windows over a whole text: the first after one prefix token, each later one given the one token before
+  // it; the last, short one sees as much earlier text as fits. Every token is scored once.
+  std::vector<Request> encode_rolling(const std::string& text);
+
+  // The token before every text, if any.
+  std::optional<int32_t> added_token() const { return added_token_; }
+  const EncodingCounts& counts() const { return counts_; }
+
+ private:
+  std::vector<int32_t> encode_text(std::string_view text) const;
+  int32_t prefix_token() const;
+  void truncate(Request& request, const std::string& where);
+
+  const Tokenizer& tokenizer_;
+  std::optional<int32_t> added_token_;
+  int64_t max_length_;
+  EncodingCounts counts_;
+};
+
+}  // namespace smoe

@@ -1,0 +1,58 @@
+// Packs requests into batch rows. The choices of an item become one row: the shared context once, then the
+// continuations side by side as branches that see the context and themselves, but not each other.
+//
+// Shape legend: B rows, T tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smoe/eval/pair_encoding.h"
+#include "smoe/model/model.h"
+
+namespace smoe {
+
+// Which token's state routes which tokens of a scored text.
+enum class RoutingMode {
+  kSegments,         // as in pre-training: runs of S from the first token, routed by their first token
+  kLastPromptToken,  // as in generation: context and first S continuation tokens by the last context token
+};
+// Throws ConfigError that lists the modes.
+RoutingMode parse_routing_mode(const std::string& text);
+std::string routing_mode_name(RoutingMode mode);
+
+struct PackingOptions {
+  int64_t batch_tokens = 8192;  // most tokens of a batch, padding included; a longer row is a batch by itself
+  int64_t segment_length = 32;
+  RoutingMode routing = RoutingMode::kSegments;
+};
+
+// Requests that share a context, as one row.
+struct RequestTree {
+  std::vector<size_t> requests;
+  int64_t length = 0;  // tokens of the row: the last id of a continuation is only predicted, never an input
+};
+
+// Groups neighbouring requests of the same group and context; longest tree first (ties in request order).
+std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests);
+
+// One id to be predicted: by the hidden state at `position` of the flattened [B*T].
+struct ScoredToken {
+  int64_t position = 0;
+  int64_t token = 0;
+  size_t request = 0;
+};
+
+struct RequestBatch {
+  ModelInput input;                  // on the CPU
+  std::vector<ScoredToken> targets;  // ascending in position
+  int64_t num_requests = 0;
+};
+
+// Packs trees [begin, end), padded on the right to the longest. Padding attends to itself and is routed by
+// itself.
+RequestBatch pack_request_trees(const std::vector<Request>& requests, const std::vector<RequestTree>& trees,
+                                size_t begin, size_t end, const PackingOptions& options, int64_t budget);
+
+}  // namespace smoe

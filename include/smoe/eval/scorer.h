@@ -1,0 +1,34 @@
+// Log-likelihoods of requests under a model at one budget.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "smoe/eval/request_batch.h"
+
+namespace smoe {
+
+struct RequestScore {
+  double sum = 0.0;       // of natural-log probabilities of the continuation
+  bool is_greedy = true;  // every continuation id is the arg-max (lowest index on ties)
+};
+
+class Scorer {
+ public:
+  // `model` must outlive the scorer.
+  Scorer(const Model& model, const PackingOptions& options) : model_(model), options_(options) {}
+
+  // Scores in the order of `requests`, computed longest first. `on_progress` receives the number of requests
+  // done since its last call. Throws NumericError if a sum is not finite.
+  std::vector<RequestScore> score(const std::vector<Request>& requests, int64_t budget,
+                                  const std::function<void(int64_t)>& on_progress = {}) const;
+
+ private:
+  void add_scores(const at::Tensor& hidden_BTD, const std::vector<ScoredToken>& targets,
+                  std::vector<RequestScore>& scores) const;
+
+  const Model& model_;
+  PackingOptions options_;
+};
+
+}  // namespace smoe

@@ -1,0 +1,238 @@
+#include "smoe/eval/items.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "smoe/core/error.h"
+#include "smoe/eval/python_random.h"
+#include "smoe/eval/text_filters.h"
+#include "smoe/eval/text_template.h"
+
+namespace smoe {
+namespace {
+
+// The texts of one row before they are put into a prompt.
+struct RenderedRow {
+  std::string prompt;
+  std::vector<std::string> choices;
+  int64_t gold = 0;
+};
+
+class RowRenderer {
+ public:
+  RowRenderer(const RowFormat& format, const TaskConfig& task)
+      : format_(format),
+        has_choices_(task.kind == TaskKind::kMultipleChoice || task.kind == TaskKind::kPartialEvaluation),
+        prompt_(format.prompt, "task " + task.name) {
+    for (const std::string& choice : format.choices) choices_.emplace_back(choice, "task " + task.name);
+  }
+
+  RenderedRow render(const Row& row) const {
+    RenderedRow rendered;
+    rendered.prompt = apply_text_filters(format_.prompt_filters, prompt_.render(row));
+    if (!has_choices_) return rendered;
+    if (!format_.choices_field.empty()) rendered.choices = row.texts(format_.choices_field);
+    for (const TextTemplate& choice : choices_) rendered.choices.push_back(choice.render(row));
+    for (std::string& choice : rendered.choices) {
+      choice = apply_text_filters(format_.choice_filters, std::move(choice));
+    }
+    rendered.gold = gold(row, std::ssize(rendered.choices));
+    return rendered;
+  }
+
+ private:
+  int64_t gold(const Row& row, int64_t num_choices) const {
+    const GoldConfig& config = format_.gold;
+    int64_t index = -1;
+    std::string found = "index";
+    if (config.index) {
+      index = *config.index;
+    } else {
+      found = row.text(config.field);
+      if (config.labels.empty() && config.labels_field.empty()) {
+        const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), index);
+        if (error != std::errc() || end != found.data() + found.size()) index = -1;
+      } else {
+        const auto labels = config.labels.empty() ? row.texts(config.labels_field) : config.labels;
+        const auto label = std::ranges::find(labels, found);
+        if (label != labels.end()) index = label - labels.begin();
+      }
+    }
+    SMOE_CHECK(DataError, index >= 0 && index < num_choices,
+               "{}: the right choice `{}` (field `{}`) is none of the {} choices", row.where(), found,
+               config.field, num_choices);
+    return index;
+  }
+
+  const RowFormat& format_;
+  bool has_choices_;
+  TextTemplate prompt_;
+  std::vector<TextTemplate> choices_;
+};
+
+// A prompt cut where the scored text begins: at the blank, or before the last word.
+struct SplitPrompt {
+  std::string before;
+  std::string after;
+};
+
+SplitPrompt split_prompt(const TaskConfig& task, const std::string& prompt, const std::string& where) {
+  if (task.kind == TaskKind::kLastWord) {
+    const size_t space = prompt.rfind(' ');
+    if (space == std::string::npos) return {"", " " + prompt};
+    return {prompt.substr(0, space), prompt.substr(space)};
+  }
+  const size_t blank = prompt.find(task.blank);
+  SMOE_CHECK(DataError, blank != std::string::npos, "{}: no blank `{}` in the sentence `{}`", where,
+             task.blank, prompt);
+  return {prompt.substr(0, blank),
+          std::string(strip(std::string_view(prompt).substr(blank + task.blank.size())))};
+}
+
+std::string solved_text(const TaskConfig& task, const RenderedRow& row, const std::string& where) {
+  if (task.kind == TaskKind::kMultipleChoice) {
+    return row.prompt + task.target_delimiter + row.choices[static_cast<size_t>(row.gold)];
+  }
+  const SplitPrompt split = split_prompt(task, row.prompt, where);
+  const std::string& option =
+      task.kind == TaskKind::kPartialEvaluation ? row.choices[static_cast<size_t>(row.gold)] : std::string();
+  return split.before + option + task.target_delimiter + split.after;
+}
+
+void add_pairs(const TaskConfig& task, const RenderedRow& row, const std::string& preamble,
+               EvaluationItem& item) {
+  item.choices = row.choices;
+  item.gold = row.gold;
+  if (task.kind == TaskKind::kRollingText) {
+    item.pairs.push_back({"", row.prompt});
+    item.choices = {row.prompt};
+    return;
+  }
+  if (task.kind == TaskKind::kMultipleChoice) {
+    for (const std::string& choice : row.choices) {
+      item.pairs.push_back({preamble + row.prompt, task.target_delimiter + choice});
+    }
+    return;
+  }
+  const SplitPrompt split = split_prompt(task, row.prompt, item.where);
+  if (task.kind == TaskKind::kLastWord) {
+    item.pairs.push_back({preamble + split.before, split.after});
+    item.choices = {split.after.substr(1)};
+    return;
+  }
+  for (const std::string& option : row.choices) {
+    item.pairs.push_back({preamble + split.before + option, task.target_delimiter + split.after});
+  }
+}
+
+std::filesystem::path data_file(const std::string& name, const std::filesystem::path& folder) {
+  return std::filesystem::path(name).is_absolute() ? std::filesystem::path(name) : folder / name;
+}
+
+// Draws shots for one evaluated row after the other.
+class ShotSource {
+ public:
+  ShotSource(const TaskConfig& task, const ItemOptions& options)
+      : task_(task),
+        num_shots_(options.num_shots),
+        random_(options.seed),
+        renderer_(task.few_shot.row.prompt.empty() ? task.row : task.few_shot.row, task) {
+    if (num_shots_ == 0) return;
+    const DataSplit split =
+        task.few_shot.split.value_or(!task.train_file.empty()        ? DataSplit::kTrain
+                                     : !task.validation_file.empty() ? DataSplit::kValidation
+                                                                     : DataSplit::kTest);
+    const std::string& name = split == DataSplit::kTrain        ? task.train_file
+                              : split == DataSplit::kValidation ? task.validation_file
+                                                                : task.test_file;
+    SMOE_CHECK(ConfigError, !name.empty(), "task {}: few_shot.split is {}, but the task names no file for it",
+               task.name, enum_to_name(split));
+    pool_ = read_rows(data_file(name, options.data_folder), 0);
+    // The reference compares the two split names; "both unset" counts as equal.
+    removes_evaluated_ = task.few_shot.split ? split == DataSplit::kTest : task.test_file.empty();
+    const int64_t needed = num_shots_ + (removes_evaluated_ ? 1 : 0);
+    SMOE_CHECK(DataError, std::ssize(pool_) >= needed, "task {}: {} shots need {} rows, but {} holds {}",
+               task.name, num_shots_, needed, name, pool_.size());
+  }
+
+  std::vector<int64_t> draw(const Row& evaluated) {
+    const auto is_other = [&](int64_t index) {
+      return !removes_evaluated_ || pool_[static_cast<size_t>(index)].value() != evaluated.value();
+    };
+    std::vector<int64_t> drawn;
+    if (num_shots_ == 0) return drawn;
+    if (task_.few_shot.sampler == ShotSampler::kFirstN) {
+      for (int64_t i = 0; i < std::ssize(pool_) && std::ssize(drawn) < num_shots_; ++i) {
+        if (is_other(i)) drawn.push_back(i);
+      }
+    } else {
+      drawn = random_.sample(std::ssize(pool_), num_shots_ + (removes_evaluated_ ? 1 : 0));
+      std::erase_if(drawn, [&](int64_t index) { return !is_other(index); });
+      if (std::ssize(drawn) < num_shots_) drawn = draw_among_others(is_other);
+      drawn.resize(std::min(drawn.size(), static_cast<size_t>(num_shots_)));
+    }
+    SMOE_CHECK(DataError, std::ssize(drawn) == num_shots_,
+               "{}: fewer than {} few-shot rows differ from this row", evaluated.where(), num_shots_);
+    return drawn;
+  }
+
+  std::string text(const std::vector<int64_t>& shots) const {
+    std::string text;
+    for (const int64_t index : shots) {
+      const Row& row = pool_[static_cast<size_t>(index)];
+      text += solved_text(task_, renderer_.render(row), row.where()) + task_.few_shot.delimiter;
+    }
+    return text;
+  }
+
+ private:
+  // Several rows equal the evaluated one and were drawn: draw again without any of them.
+  template <class Predicate>
+  std::vector<int64_t> draw_among_others(const Predicate& is_other) {
+    std::vector<int64_t> others;
+    for (int64_t i = 0; i < std::ssize(pool_); ++i) {
+      if (is_other(i)) others.push_back(i);
+    }
+    if (std::ssize(others) < num_shots_) return {};
+    std::vector<int64_t> drawn = random_.sample(std::ssize(others), num_shots_);
+    for (int64_t& index : drawn) index = others[static_cast<size_t>(index)];
+    return drawn;
+  }
+
+  const TaskConfig& task_;
+  int64_t num_shots_;
+  PythonRandom random_;
+  RowRenderer renderer_;
+  std::vector<Row> pool_;
+  bool removes_evaluated_ = false;
+};
+
+}  // namespace
+
+std::filesystem::path scored_file(const TaskConfig& task, const std::filesystem::path& data_folder) {
+  return data_file(task.test_file.empty() ? task.validation_file : task.test_file, data_folder);
+}
+
+std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOptions& options) {
+  const std::filesystem::path file = scored_file(task, options.data_folder);
+  SMOE_CHECK(DataError, std::filesystem::is_regular_file(file),
+             "task {}: the data file {} does not exist; --data must name the folder that holds it", task.name,
+             file.string());
+  SMOE_CHECK(ConfigError, task.kind != TaskKind::kRollingText || options.num_shots == 0,
+             "task {}: plain text takes no shots", task.name);
+  ShotSource shots(task, options);
+  const RowRenderer renderer(task.row, task);
+  std::vector<EvaluationItem> items;
+  for (const Row& row : read_rows(file, options.limit)) {
+    EvaluationItem item;
+    item.line = row.line();
+    item.where = row.where();
+    item.shots = shots.draw(row);
+    add_pairs(task, renderer.render(row), task.description + shots.text(item.shots), item);
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+}  // namespace smoe

@@ -1,0 +1,125 @@
+#include "smoe/eval/pair_encoding.h"
+
+#include <algorithm>
+
+#include "smoe/core/error.h"
+#include "smoe/eval/text_filters.h"
+
+namespace smoe {
+namespace {
+
+constexpr std::pair<const char*, BosPolicy> kPolicies[] = {{"auto", BosPolicy::kAuto},
+                                                           {"always", BosPolicy::kAlways},
+                                                           {"never", BosPolicy::kNever},
+                                                           {"eos", BosPolicy::kEos}};
+
+}  // namespace
+
+BosPolicy parse_bos_policy(const std::string& text) {
+  for (const auto& [name, policy] : kPolicies) {
+    if (text == name) return policy;
+  }
+  throw ConfigError(fmt::format("unknown BOS policy `{}`; allowed: auto, always, never, eos", text));
+}
+
+std::string bos_policy_name(BosPolicy policy) {
+  for (const auto& [name, candidate] : kPolicies) {
+    if (candidate == policy) return name;
+  }
+  SMOE_ASSERT(false);
+}
+
+PairEncoder::PairEncoder(const Tokenizer& tokenizer, BosPolicy policy, int64_t max_length)
+    : tokenizer_(tokenizer), max_length_(max_length) {
+  SMOE_CHECK(ConfigError, max_length >= 1, "the maximum length is {}; it must be at least 1", max_length);
+  SMOE_CHECK(ConfigError, policy != BosPolicy::kAlways || tokenizer.bos_id().has_value(),
+             "{}: the tokenizer defines no BOS token; use --bos auto, never or eos",
+             tokenizer.path().string());
+  SMOE_CHECK(ConfigError, policy != BosPolicy::kEos || tokenizer.eos_id().has_value(),
+             "{}: the tokenizer defines no EOS token; use --bos auto or never", tokenizer.path().string());
+  if (policy == BosPolicy::kEos) {
+    added_token_ = tokenizer.eos_id();
+  } else if (policy != BosPolicy::kNever) {
+    added_token_ = tokenizer.bos_id();
+  }
+}
+
+std::vector<int32_t> PairEncoder::encode_text(std::string_view text) const {
+  std::vector<int32_t> ids = tokenizer_.encode(text);
+  if (added_token_) ids.insert(ids.begin(), *added_token_);
+  return ids;
+}
+
+int32_t PairEncoder::prefix_token() const {
+  const std::optional<int32_t> prefix = added_token_          ? added_token_
+                                        : tokenizer_.bos_id() ? tokenizer_.bos_id()
+                                                              : tokenizer_.eos_id();
+  SMOE_CHECK(ConfigError, prefix.has_value(),
+             "{}: the tokenizer defines neither BOS nor EOS, so a text without context cannot be scored",
+             tokenizer_.path().string());
+  return *prefix;
+}
+
+Request PairEncoder::encode(const TextPair& pair, const std::string& where) {
+  Request request;
+  if (pair.context.empty()) {
+    request.context = {prefix_token()};
+    request.continuation = tokenizer_.encode(pair.continuation);
+    if (request.continuation.size() > 1 && request.continuation.front() == request.context.front()) {
+      request.continuation.erase(request.continuation.begin());
+    }
+  } else {
+    // Spaces at the border belong to the continuation: tokenizers glue them to the word that follows.
+    const std::string_view context = strip_right(pair.context);
+    const std::string continuation = pair.context.substr(context.size()) + pair.continuation;
+    const std::vector<int32_t> whole = encode_text(std::string(context) + continuation);
+    request.context = encode_text(context);
+    if (request.context.empty()) request.context = {prefix_token()};
+    if (whole.size() > request.context.size()) {
+      request.continuation.assign(whole.begin() + std::ssize(request.context), whole.end());
+    } else {
+      request.continuation = tokenizer_.encode(continuation);
+      ++counts_.empty_continuations;
+    }
+  }
+  SMOE_CHECK(DataError, !request.continuation.empty(), "{}: the continuation `{}` has no tokens", where,
+             pair.continuation);
+  truncate(request, where);
+  ++counts_.requests;
+  return request;
+}
+
+void PairEncoder::truncate(Request& request, const std::string& where) {
+  const int64_t room = max_length_ + 1 - std::ssize(request.continuation);
+  SMOE_CHECK(DataError, room >= 1,
+             "{}: a continuation of {} tokens does not fit into the maximum length {}; raise --max-length",
+             where, request.continuation.size(), max_length_);
+  const int64_t surplus = std::ssize(request.context) - room;
+  if (surplus <= 0) return;
+  request.context.erase(request.context.begin(), request.context.begin() + surplus);
+  ++counts_.truncated;
+}
+
+std::vector<Request> PairEncoder::encode_rolling(const std::string& text) {
+  const std::vector<int32_t> tokens = tokenizer_.encode(text);
+  const int64_t num_tokens = std::ssize(tokens);
+  std::vector<Request> windows;
+  for (int64_t done = 0; done < num_tokens;) {
+    const int64_t length = std::min(max_length_, num_tokens - done);
+    Request window;
+    if (done == 0) {
+      window.context = {prefix_token()};
+    } else {
+      // Inputs end one token before the last; max_length of them, of which the first predicts token `done`.
+      const int64_t begin = std::max<int64_t>(0, done + length - max_length_ - 1);
+      window.context.assign(tokens.begin() + begin, tokens.begin() + done);
+    }
+    window.continuation.assign(tokens.begin() + done, tokens.begin() + done + length);
+    windows.push_back(std::move(window));
+    done += length;
+  }
+  counts_.requests += std::ssize(windows);
+  return windows;
+}
+
+}  // namespace smoe

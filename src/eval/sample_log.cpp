@@ -1,0 +1,81 @@
+#include "eval/sample_log.h"
+
+#include <algorithm>
+#include <set>
+
+#include "smoe/core/files.h"
+
+namespace smoe {
+namespace {
+
+// Task names may hold paths (text:FILE).
+std::string file_name_of(const std::string& task_name) {
+  std::string name = task_name;
+  std::ranges::replace_if(
+      name, [](char c) { return c == '/' || c == ':' || c == '\\'; }, '_');
+  return name + ".jsonl";
+}
+
+bool is_choice_kind(TaskKind kind) {
+  return kind == TaskKind::kMultipleChoice || kind == TaskKind::kPartialEvaluation;
+}
+
+nlohmann::ordered_json score_json(const TaskConfig& task, const EvaluationItem& item,
+                                  const ItemScore& score) {
+  nlohmann::ordered_json json;
+  for (const ChoiceScore& choice : score) {
+    json["sums"].push_back(choice.sum);
+    json["is_greedy"].push_back(choice.is_greedy);
+    json["num_tokens"].push_back(choice.num_tokens);
+  }
+  for (const Metric metric : {Metric::kAccuracy, Metric::kAccuracyCharacters, Metric::kAccuracyBytes}) {
+    if (std::ranges::find(task.metrics, metric) == task.metrics.end() || !is_choice_kind(task.kind)) continue;
+    const int64_t predicted = predicted_choice(metric, item, score);
+    json[std::string(enum_to_name(metric))] = {{"predicted", predicted}, {"correct", predicted == item.gold}};
+  }
+  if (task.kind == TaskKind::kLastWord) json["acc"] = {{"correct", score.front().is_greedy}};
+  return json;
+}
+
+}  // namespace
+
+SampleLog::SampleLog(std::filesystem::path path) : path_(std::move(path)) {
+  if (!path_.empty() && path_.extension() != ".jsonl") std::filesystem::create_directories(path_);
+}
+
+void SampleLog::add(const TaskConfig& task, const EvaluationItem& item,
+                    const std::vector<std::string>& budget_names,
+                    const std::vector<ItemScore>& score_of_budget, const nlohmann::ordered_json& token_ids) {
+  if (path_.empty()) return;
+  nlohmann::ordered_json line = {{"task", task.name}, {"line", item.line}};
+  if (!item.shots.empty()) line["shots"] = item.shots;
+  // A multiple choice has one context; repeating it for every choice would only lengthen the log.
+  std::set<std::string> contexts;
+  for (const TextPair& pair : item.pairs) contexts.insert(pair.context);
+  for (const TextPair& pair : item.pairs) {
+    if (contexts.size() > 1 || &pair == &item.pairs.front()) line["contexts"].push_back(pair.context);
+    line["continuations"].push_back(pair.continuation);
+  }
+  if (is_choice_kind(task.kind)) {
+    line["choices"] = item.choices;
+    line["gold"] = item.gold;
+  }
+  if (!token_ids.is_null()) line["token_ids"] = token_ids;
+  for (size_t i = 0; i < budget_names.size(); ++i) {
+    line["budgets"][budget_names[i]] = score_json(task, item, score_of_budget[i]);
+  }
+  // Data may hold invalid UTF-8; a log is no reason to stop.
+  lines_ += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void SampleLog::finish_task(const TaskConfig& task) {
+  if (path_.empty()) return;
+  if (path_.extension() == ".jsonl") {
+    write_file_atomically(path_, lines_);
+  } else {
+    write_file_atomically(path_ / file_name_of(task.name), lines_);
+    lines_.clear();
+  }
+}
+
+}  // namespace smoe

@@ -1,0 +1,140 @@
+// smoe-eval: scores a checkpoint on benchmarks and text at every active budget.
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+
+#include "smoe/core/error.h"
+#include "smoe/core/files.h"
+#include "smoe/core/log.h"
+#include "smoe/core/tool.h"
+#include "smoe/eval/evaluator.h"
+#include "smoe/eval/task_library.h"
+#include "smoe/model/checkpoint_reader.h"
+
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  std::vector<std::string> tasks;
+  std::vector<std::string> texts;
+  std::string data = ".";
+  std::string task_folder = smoe::TaskLibrary::default_folder().string();
+  std::string budgets = "all";
+  std::string routing = "segments";
+  std::string bos = "auto";
+  std::string device = "cpu";
+  std::string out;
+  std::optional<int64_t> max_length;
+  int64_t num_threads = 0;
+  bool list_tasks = false;
+  smoe::EvaluationOptions options;
+};
+
+void add_what_is_scored(CLI::App& app, Arguments& arguments) {
+  app.add_option("--checkpoint", arguments.checkpoint,
+                 "checkpoint folder, or run folder for its newest checkpoint");
+  app.add_option("--tasks", arguments.tasks, "tasks, groups and text:FILE.jsonl, separated by commas")
+      ->delimiter(',');
+  app.add_option("--text", arguments.texts,
+                 "JSONL files whose field `text` is scored: loss and bits per byte");
+  app.add_option("--data", arguments.data, "folder with one folder a benchmark")->capture_default_str();
+  app.add_option("--task-folder", arguments.task_folder, "folder with tasks/*.yaml and groups/*.yaml")
+      ->capture_default_str();
+  app.add_flag("--list-tasks", arguments.list_tasks, "print the names of tasks and groups, and stop");
+  app.add_option("--limit", arguments.options.limit, "score the first N rows of each task; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--num-fewshot", arguments.options.num_shots,
+                 "solved rows before each question; default: the task's")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", arguments.options.seed, "of the few-shot sampler")->capture_default_str();
+}
+
+void add_how_it_is_scored(CLI::App& app, Arguments& arguments) {
+  app.add_option("--budgets", arguments.budgets, "all, or names or k of budgets, separated by commas")
+      ->capture_default_str();
+  app.add_option("--segment-length", arguments.options.segment_length,
+                 "tokens a routing segment; default: as trained")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--routing", arguments.routing,
+                 "segments (as in pre-training) or last_prompt_token (as in generation)")
+      ->capture_default_str();
+  app.add_option("--bos", arguments.bos,
+                 "token before each text: auto (BOS if defined), always, never or eos")
+      ->capture_default_str();
+  app.add_option("--max-length", arguments.max_length,
+                 "most tokens of a forward pass; default: data.sequence_length of the checkpoint, else 2048")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch-tokens", arguments.options.batch_tokens,
+                 "tokens of a batch; changes memory and speed only")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
+}
+
+void add_output_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--out", arguments.out, "results as JSON; a table in Markdown is written beside it");
+  app.add_option("--samples", arguments.options.samples,
+                 "log of every row: a folder, or one file ending in .jsonl");
+  app.add_flag("--log-token-ids", arguments.options.log_token_ids, "token ids in the log of the rows");
+}
+
+void list_tasks(const smoe::TaskLibrary& library) {
+  for (const std::string& name : library.task_names()) fmt::print("{}\n", name);
+  for (const std::string& name : library.group_names()) fmt::print("{} (group)\n", name);
+}
+
+int run(Arguments& arguments) {
+  const smoe::TaskLibrary library(arguments.task_folder);
+  if (arguments.list_tasks) {
+    list_tasks(library);
+    return 0;
+  }
+  SMOE_CHECK(ConfigError, !arguments.checkpoint.empty() && !arguments.out.empty(),
+             "--checkpoint and --out are needed; --help explains all options");
+  for (const std::string& text : arguments.texts) arguments.tasks.push_back("text:" + text);
+  SMOE_CHECK(ConfigError, !arguments.tasks.empty(),
+             "nothing to score; name tasks with --tasks or files with --text");
+  if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
+
+  smoe::EvaluationOptions& options = arguments.options;
+  const smoe::TaskSelection selection = library.select(arguments.tasks);
+  options.tasks = selection.tasks;
+  options.groups = selection.groups;
+  options.data_folder = arguments.data;
+  options.routing = smoe::parse_routing_mode(arguments.routing);
+  options.bos = smoe::parse_bos_policy(arguments.bos);
+
+  const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
+  const smoe::Model model = smoe::load_model(checkpoint, at::Device(arguments.device));
+  const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
+  options.budgets = smoe::parse_budgets(model.config(), arguments.budgets);
+  options.max_length = arguments.max_length.value_or(
+      smoe::checkpoint_sequence_length(checkpoint).value_or(options.max_length));
+
+  smoe::EvaluationResults results = smoe::evaluate(model, *tokenizer, options);
+  results.context.checkpoint = checkpoint.string();
+  // The checksums name every file of the checkpoint, so their hash stands for all of it.
+  results.context.checkpoint_hash = smoe::sha256_of_file(checkpoint / "checksums.json");
+  smoe::write_file_atomically(arguments.out, smoe::to_json(results).dump(2) + "\n");
+  const auto table = std::filesystem::path(arguments.out).replace_extension(".md");
+  smoe::write_file_atomically(table, smoe::to_markdown(results));
+  fmt::print("{}", smoe::to_terminal_table(results));
+  SPDLOG_INFO("wrote {} and {}", arguments.out, table.string());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Scores a checkpoint on benchmarks and text at every active budget.");
+  Arguments arguments;
+  add_what_is_scored(app, arguments);
+  add_how_it_is_scored(app, arguments);
+  add_output_options(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  return smoe::run_tool([&] { return run(arguments); });
+}
