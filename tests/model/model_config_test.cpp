@@ -1,12 +1,12 @@
 // Cross-field rules of the model config, and the two kinds of files it is read from.
 #include "smoe/model/model_config.h"
 
-#include "temporary_folder.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+
+#include "temporary_folder.h"
 
 namespace smoe {
 namespace {
@@ -71,14 +71,17 @@ TEST(ModelConfig, BudgetNamesMustBeUsable) {
   EXPECT_THAT(error_of({"budgets=[{name: a, experts_per_layer: 1}, {name: a, experts_per_layer: 2}]"}),
               HasSubstr("\"a\" is the name of an earlier budget"));
   EXPECT_THAT(error_of({"budgets=[{name: '', experts_per_layer: 1}]"}), HasSubstr("the name is empty"));
-  EXPECT_THAT(error_of({"budgets=[{name: '4', experts_per_layer: 1}]"}), HasSubstr("reads as a number of experts"));
+  EXPECT_THAT(error_of({"budgets=[{name: '4', experts_per_layer: 1}]"}),
+              HasSubstr("reads as a number of experts"));
   EXPECT_EQ(error_of({"budgets=[{name: '4', experts_per_layer: 4}]"}), "no error");
 }
 
 TEST(ModelConfig, ControlsWithoutLogitsRefuseSettingsOfLogits) {
-  EXPECT_THAT(error_of({"routing.mask_source=random", "routing.balance.kind=bias"}),
-              AllOf(HasSubstr("routing.balance.kind"), HasSubstr("routing.mask_source"), HasSubstr("random")));
-  EXPECT_THAT(error_of({"routing.mask_source=prefix", "routing.selection_noise=0.5"}), HasSubstr("no logits"));
+  EXPECT_THAT(
+      error_of({"routing.mask_source=random", "routing.balance.kind=bias"}),
+      AllOf(HasSubstr("routing.balance.kind"), HasSubstr("routing.mask_source"), HasSubstr("random")));
+  EXPECT_THAT(error_of({"routing.mask_source=prefix", "routing.selection_noise=0.5"}),
+              HasSubstr("no logits"));
   EXPECT_THAT(error_of({"routing.mask_source=input_independent", "routing.random_mask_fraction=0.5"}),
               HasSubstr("needs mask source learned"));
   EXPECT_EQ(error_of({"routing.mask_source=input_independent", "routing.balance.kind=loss"}), "no error");
@@ -89,8 +92,9 @@ TEST(ModelConfig, AbsurdSizesAreRefused) {
 }
 
 TEST(ModelConfig, AllProblemsAreReportedTogether) {
-  EXPECT_THAT(error_of({"num_kv_heads=3", "head_dim=7", "num_moe_layers=0"}),
-              AllOf(HasSubstr("3 problems"), HasSubstr("num_kv_heads"), HasSubstr("odd"), HasSubstr("MoE layer")));
+  EXPECT_THAT(
+      error_of({"num_kv_heads=3", "head_dim=7", "num_moe_layers=0"}),
+      AllOf(HasSubstr("3 problems"), HasSubstr("num_kv_heads"), HasSubstr("odd"), HasSubstr("MoE layer")));
 }
 
 TEST(ModelConfig, ReadsTheModelSectionOfARunAndAFileOfModelKeys) {
@@ -110,7 +114,8 @@ TEST(ModelConfig, UnknownKeyIsNamedWithItsPlaceAndNearestKey) {
     read_model_config({folder / "run.yaml", {}});
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.yaml:2:3"), HasSubstr("model.num_expert"), HasSubstr("num_experts")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("run.yaml:2:3"), HasSubstr("model.num_expert"), HasSubstr("num_experts")));
   }
 }
 

@@ -1,16 +1,17 @@
-// The reader against a file of the public Python library (tests/golden/make_safetensors.py), the writer against the
-// reader, and damaged headers of many kinds. tests/golden/check_safetensors.py opens our files the other way round.
+// The reader against a file of the public Python library (tests/golden/make_safetensors.py), the writer
+// against the reader, and damaged headers of many kinds. tests/golden/check_safetensors.py opens our files
+// the other way round.
 #include "smoe/model/safetensors.h"
-
-#include "smoe/core/error.h"
-#include "smoe/core/files.h"
-#include "temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <fstream>
+
+#include "smoe/core/error.h"
+#include "smoe/core/files.h"
+#include "temporary_folder.h"
 
 namespace smoe {
 namespace {
@@ -25,7 +26,7 @@ std::filesystem::path golden_file() {
 template <class T>
 std::vector<T> values(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.contiguous();
-  return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
+  return std::vector<T>(flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel());
 }
 
 // A file with the given header text and `data_bytes` zero bytes after it.
@@ -96,9 +97,7 @@ TEST(Safetensors, TensorsOutliveTheFileObject) {
   const testing::TemporaryFolder folder;
   write_safetensors(folder / "file", {{"a", at::full({1000}, 7.0)}});
   at::Tensor tensor;
-  {
-    tensor = SafetensorsFile(folder / "file").tensor("a");
-  }
+  { tensor = SafetensorsFile(folder / "file").tensor("a"); }
   EXPECT_EQ(tensor.sum().item<float>(), 7000.0F);
 }
 
@@ -128,7 +127,8 @@ TEST(Safetensors, WriteIntoMissingFolderNamesThePath) {
     write_safetensors(folder / "absent/file", {{"a", at::ones({1})}});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("absent/file"), HasSubstr("cannot create"), HasSubstr("No such file")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("absent/file"), HasSubstr("cannot create"), HasSubstr("No such file")));
   }
 }
 
@@ -173,10 +173,13 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"NotJson", "{\"weight\": oops", 0, "the header is not JSON"},
         Damage{"NotAnObject", "[1, 2]", 0, "not an object"},
         Damage{"EntryNotAnObject", R"({"weight": 3})", 0, "tensor \"weight\": its entry is a JSON number"},
-        Damage{"NoDtype", R"({"weight":{"shape":[1],"data_offsets":[0,4]}})", 4, "\"weight\": \"dtype\" is missing"},
-        Damage{"NoShape", R"({"weight":{"dtype":"F32","data_offsets":[0,4]}})", 4, "\"weight\": \"shape\" is missing"},
+        Damage{"NoDtype", R"({"weight":{"shape":[1],"data_offsets":[0,4]}})", 4,
+               "\"weight\": \"dtype\" is missing"},
+        Damage{"NoShape", R"({"weight":{"dtype":"F32","data_offsets":[0,4]}})", 4,
+               "\"weight\": \"shape\" is missing"},
         Damage{"NoOffsets", R"({"weight":{"dtype":"F32","shape":[1]}})", 4, "\"data_offsets\" is missing"},
-        Damage{"UnknownDtype", one(R"("F8_E4M3")", "[4]", "[0,4]"), 4, "\"weight\": dtype \"F8_E4M3\" is not supported"},
+        Damage{"UnknownDtype", one(R"("F8_E4M3")", "[4]", "[0,4]"), 4,
+               "\"weight\": dtype \"F8_E4M3\" is not supported"},
         Damage{"DtypeNotText", one("32", "[1]", "[0,4]"), 4, "dtype 32 is not supported"},
         Damage{"ShapeNotAList", one(kF32, "1", "[0,4]"), 4, "\"weight\": shape is 1, not a list"},
         Damage{"NegativeDimension", one(kF32, "[-1]", "[0,4]"), 4, "a dimension of shape is -1"},
@@ -185,9 +188,11 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"OffsetsNotAPair", one(kF32, "[1]", "[0]"), 4, "not a pair [begin, end]"},
         Damage{"OffsetNegative", one(kF32, "[1]", "[-4,0]"), 4, "the begin of data_offsets is -4"},
         Damage{"OffsetsReversed", one(kF32, "[1]", "[4,0]"), 4, "end at 0 before they begin at 4"},
-        Damage{"SizeDisagrees", one(kF32, "[2]", "[0,4]"), 4, "\"weight\": data_offsets span 4 bytes, but its dtype "
-                                                              "and shape need 8"},
-        Damage{"BeyondTheEnd", one(kF32, "[2]", "[0,8]"), 4, "\"weight\": its data end at 8, but the file holds 4"},
+        Damage{"SizeDisagrees", one(kF32, "[2]", "[0,4]"), 4,
+               "\"weight\": data_offsets span 4 bytes, but its dtype "
+               "and shape need 8"},
+        Damage{"BeyondTheEnd", one(kF32, "[2]", "[0,8]"), 4,
+               "\"weight\": its data end at 8, but the file holds 4"},
         Damage{"BytesLeftOver", one(kF32, "[1]", "[0,4]"), 7, "3 bytes follow the last tensor"},
         Damage{"Gap", one(kF32, "[1]", "[4,8]"), 8, "\"weight\": its data begin at 4"},
         Damage{"Overlap",
@@ -196,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"DuplicateName",
                R"({"a":)" + entry(kF32, "[1]", "[0,4]") + R"(,"a":)" + entry(kF32, "[1]", "[4,8]") + "}", 8,
                "\"a\": the name occurs twice"},
-        Damage{"MetadataNotText", R"({"__metadata__":{"step":3}})", 0, "__metadata__ holds 3 under \"step\""}),
+        Damage{"MetadataNotText", R"({"__metadata__":{"step":3}})", 0,
+               "__metadata__ holds 3 under \"step\""}),
     [](const auto& instance) { return instance.param.label; });
 
 TEST(Safetensors, DamagedLengthFieldIsRefused) {
