@@ -82,7 +82,7 @@ at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table) {
 }
 
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT) {
+                     const RotaryTable& table, const at::Tensor& mask_BTT, KvCache* cache, int64_t layer) {
   at::Tensor q = split_heads(at::linear(x_BTD, weights.q_proj), config.num_heads, config.head_dim);
   at::Tensor k = split_heads(at::linear(x_BTD, weights.k_proj), config.num_kv_heads, config.head_dim);
   at::Tensor v = split_heads(at::linear(x_BTD, weights.v_proj), config.num_kv_heads, config.head_dim);
@@ -92,6 +92,9 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
   }
   q = apply_rotary(q, table);
   k = apply_rotary(k, table);
+  if (cache) {
+    std::tie(k, v) = cache->append(layer, k, v);
+  }
   if (config.num_kv_heads != config.num_heads) {
     // Expanded by hand: the fused CPU kernel has no grouped-query form and would fall back to a slower one.
     const int64_t group = config.num_heads / config.num_kv_heads;
@@ -102,8 +105,9 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
   if (mask_BTT.defined()) {
     mask = mask_BTT.unsqueeze(1);
   }
-  const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
-                                                            /*is_causal=*/!mask.has_value());
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
+                                       /*is_causal=*/!mask.has_value() && k.size(2) == q.size(2));
   return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "decoder_layer.h"
 #include "smoe/core/error.h"
 #include "smoe/model/initialization.h"
 #include "smoe/model/layers.h"
@@ -11,92 +12,6 @@
 
 namespace smoe {
 namespace {
-
-// One decoder layer; which of the members are defined depends on its kind.
-struct Layer {
-  at::Tensor attention_norm;
-  AttentionWeights attention;
-  at::Tensor ffn_norm;
-  SwigluWeights feed_forward;   // dense layers
-  SwigluWeights shared_expert;  // MoE layers with shared experts
-  ExpertWeights routed_experts;
-  at::Tensor router_ED;  // vanilla MoE
-};
-
-// Allocates parameters and keeps the list of their names.
-class ParameterFactory {
- public:
-  ParameterFactory(at::TensorOptions options, std::vector<NamedParameter>& parameters)
-      : options_(options), parameters_(parameters) {}
-
-  at::Tensor add(const std::string& name, at::IntArrayRef shape, ParameterKind kind) {
-    at::Tensor tensor = at::empty(shape, options_);
-    tensor.set_requires_grad(kind != ParameterKind::kBuffer);
-    parameters_.push_back({name, tensor, kind});
-    return tensor;
-  }
-
- private:
-  at::TensorOptions options_;
-  std::vector<NamedParameter>& parameters_;
-};
-
-SwigluWeights add_swiglu(ParameterFactory& factory, const std::string& prefix, int64_t hidden, int64_t dim) {
-  SwigluWeights weights;
-  weights.gate_FD = factory.add(prefix + ".gate_proj.weight", {hidden, dim}, ParameterKind::kMatrix);
-  weights.up_FD = factory.add(prefix + ".up_proj.weight", {hidden, dim}, ParameterKind::kMatrix);
-  weights.down_DF = factory.add(prefix + ".down_proj.weight", {dim, hidden}, ParameterKind::kMatrix);
-  return weights;
-}
-
-AttentionWeights add_attention(ParameterFactory& factory, const std::string& prefix,
-                               const ModelConfig& config) {
-  const int64_t q_dim = config.num_heads * config.head_dim;
-  const int64_t kv_dim = config.num_kv_heads * config.head_dim;
-  AttentionWeights weights;
-  weights.q_proj = factory.add(prefix + ".q_proj.weight", {q_dim, config.dim}, ParameterKind::kMatrix);
-  weights.k_proj = factory.add(prefix + ".k_proj.weight", {kv_dim, config.dim}, ParameterKind::kMatrix);
-  weights.v_proj = factory.add(prefix + ".v_proj.weight", {kv_dim, config.dim}, ParameterKind::kMatrix);
-  weights.o_proj = factory.add(prefix + ".o_proj.weight", {config.dim, q_dim}, ParameterKind::kMatrix);
-  if (config.qk_norm) {
-    weights.q_norm = factory.add(prefix + ".q_norm.weight", {config.head_dim}, ParameterKind::kNorm);
-    weights.k_norm = factory.add(prefix + ".k_norm.weight", {config.head_dim}, ParameterKind::kNorm);
-  }
-  return weights;
-}
-
-ExpertWeights add_experts(ParameterFactory& factory, const std::string& prefix, const ModelConfig& config) {
-  const int64_t num_experts = config.num_experts;
-  ExpertWeights weights;
-  weights.gate_EhD = factory.add(prefix + ".gate_proj.weight", {num_experts, config.expert_dim, config.dim},
-                                 ParameterKind::kMatrix);
-  weights.up_EhD = factory.add(prefix + ".up_proj.weight", {num_experts, config.expert_dim, config.dim},
-                               ParameterKind::kMatrix);
-  weights.down_EDh = factory.add(prefix + ".down_proj.weight", {num_experts, config.dim, config.expert_dim},
-                                 ParameterKind::kMatrix);
-  return weights;
-}
-
-Layer add_layer(ParameterFactory& factory, int64_t index, const ModelConfig& config) {
-  const std::string prefix = fmt::format("layers.{}", index);
-  Layer layer;
-  layer.attention_norm = factory.add(prefix + ".attention_norm.weight", {config.dim}, ParameterKind::kNorm);
-  layer.attention = add_attention(factory, prefix + ".attention", config);
-  layer.ffn_norm = factory.add(prefix + ".ffn_norm.weight", {config.dim}, ParameterKind::kNorm);
-  if (index < config.num_dense_layers) {
-    layer.feed_forward = add_swiglu(factory, prefix + ".feed_forward", config.dense_ffn_dim, config.dim);
-    return layer;
-  }
-  if (config.shared_dim() > 0) {
-    layer.shared_expert = add_swiglu(factory, prefix + ".shared_expert", config.shared_dim(), config.dim);
-  }
-  layer.routed_experts = add_experts(factory, prefix + ".routed_experts", config);
-  if (config.architecture == Architecture::kVanillaMoe) {
-    layer.router_ED =
-        factory.add(prefix + ".router.weight", {config.num_experts, config.dim}, ParameterKind::kRouter);
-  }
-  return layer;
-}
 
 // The map's segments as ranges of the flattened tokens.
 std::vector<TokenRange> flattened_ranges(const SegmentMap& segments) {
@@ -117,6 +32,25 @@ std::vector<TokenRange> single_token_ranges(int64_t num_tokens) {
   return ranges;
 }
 
+// What every layer of one forward needs.
+struct ForwardContext {
+  const ModelInput* input = nullptr;
+  RotaryTable rotary;
+  at::Tensor attention_mask;
+};
+
+// The segments that make a choice of their own, as opposed to carrying on an earlier one.
+SegmentMap routed_segments(const SegmentMap& segments, std::vector<int64_t>& indices) {
+  SegmentMap routed{segments.num_rows, segments.num_tokens, {}};
+  for (size_t index = 0; index < segments.segments.size(); ++index) {
+    if (segments.segments[index].selector != kCarriedSelector) {
+      routed.segments.push_back(segments.segments[index]);
+      indices.push_back(static_cast<int64_t>(index));
+    }
+  }
+  return routed;
+}
+
 }  // namespace
 
 struct Model::Implementation {
@@ -125,7 +59,7 @@ struct Model::Implementation {
   std::vector<NamedParameter> parameters;
   at::Tensor token_embedding_VD;
   at::Tensor size_embedding;  // [budgets, D]
-  std::vector<Layer> layers;
+  std::vector<DecoderLayer> layers;
   MaskGeneratorWeights mask_generator;
   at::Tensor selection_bias_LE;
   at::Tensor final_norm;
@@ -135,16 +69,19 @@ struct Model::Implementation {
 
   void check_input(const ModelInput& input) const;
   int64_t experts_of_row(const ModelInput& input, int64_t row) const;
-  at::Tensor count_per_segment(const ModelInput& input) const;
+  at::Tensor count_per_segment(const SegmentMap& segments, const ModelInput& input) const;
   at::Tensor count_per_token(const ModelInput& input) const;
   at::Tensor size_embedding_BD(const ModelInput& input) const;
-  at::Tensor attend(const Layer& layer, const at::Tensor& h_BTD, const ModelInput& input,
-                    const RotaryTable& table) const;
+  ForwardContext make_context(const ModelInput& input) const;
+  at::Tensor embed(const ModelInput& input) const;
+  at::Tensor attend(int64_t index, const at::Tensor& h_BTD, const ForwardContext& context) const;
+  at::Tensor run_dense_layers(at::Tensor h_BTD, const ForwardContext& context) const;
+  at::Tensor run_moe_layers(at::Tensor h_BTD, const ForwardContext& context, ModelOutput& output) const;
   RoutingPlan route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                              const SelectionControls& controls) const;
-  at::Tensor moe_feed_forward(const Layer& layer, const at::Tensor& x_BTD, const at::Tensor& mask,
+  at::Tensor moe_feed_forward(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& mask,
                               const std::vector<TokenRange>& ranges) const;
-  at::Tensor token_routing_mask(const Layer& layer, const at::Tensor& x_BTD, const at::Tensor& count_N,
+  at::Tensor token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& count_N,
                                 TokenRouterLosses& losses) const;
 };
 
@@ -160,7 +97,7 @@ Model::Implementation::Implementation(const ModelConfig& model_config, at::Devic
                                  ParameterKind::kEmbedding);
   }
   for (int64_t index = 0; index < config.num_layers(); ++index) {
-    layers.push_back(add_layer(factory, index, config));
+    layers.push_back(add_decoder_layer(factory, index, config));
   }
   if (stepped) {
     mask_generator.norm = factory.add("mask_generator.norm.weight", {config.dim}, ParameterKind::kNorm);
@@ -198,10 +135,11 @@ int64_t Model::Implementation::experts_of_row(const ModelInput& input, int64_t r
   return config.budgets[budget].experts_per_layer;
 }
 
-at::Tensor Model::Implementation::count_per_segment(const ModelInput& input) const {
-  at::Tensor count_Q = at::empty({input.segments.num_segments()}, at::kLong);
+at::Tensor Model::Implementation::count_per_segment(const SegmentMap& segments,
+                                                    const ModelInput& input) const {
+  at::Tensor count_Q = at::empty({segments.num_segments()}, at::kLong);
   int64_t* count = count_Q.mutable_data_ptr<int64_t>();
-  for (const Segment& segment : input.segments.segments) {
+  for (const Segment& segment : segments.segments) {
     *count++ = experts_of_row(input, segment.row);
   }
   return count_Q;
@@ -223,24 +161,70 @@ at::Tensor Model::Implementation::size_embedding_BD(const ModelInput& input) con
   return size_embedding.index_select(0, budgets_B);
 }
 
-at::Tensor Model::Implementation::attend(const Layer& layer, const at::Tensor& h_BTD, const ModelInput& input,
-                                         const RotaryTable& table) const {
+ForwardContext Model::Implementation::make_context(const ModelInput& input) const {
+  ForwardContext context{&input, {}, input.attention_BTT};
+  const int64_t num_tokens = input.tokens_BT.size(1);
+  at::Tensor positions = input.positions_BT;
+  if (!positions.defined()) {
+    positions = input.cache ? input.cache->next_positions(num_tokens)
+                            : at::arange(num_tokens, input.tokens_BT.options());
+  }
+  if (input.cache) {
+    SMOE_ASSERT(!input.attention_BTT.defined() && input.cache->num_rows() == input.tokens_BT.size(0));
+    context.attention_mask = input.cache->attention_mask(num_tokens);
+  }
+  context.rotary =
+      rotary_table(positions, config.head_dim, config.rope_theta, token_embedding_VD.scalar_type());
+  return context;
+}
+
+at::Tensor Model::Implementation::embed(const ModelInput& input) const {
+  const at::Tensor h_BTD = at::embedding(token_embedding_VD, input.tokens_BT);
+  const bool at_input = size_embedding.defined() && config.size_embedding == SizeEmbedding::kInput;
+  return at_input ? h_BTD + size_embedding_BD(input).unsqueeze(1) : h_BTD;
+}
+
+at::Tensor Model::Implementation::attend(int64_t index, const at::Tensor& h_BTD,
+                                         const ForwardContext& context) const {
+  const DecoderLayer& layer = layers[static_cast<size_t>(index)];
   const at::Tensor normed = rms_norm(h_BTD, layer.attention_norm, config.norm_eps);
-  return h_BTD + attention(normed, layer.attention, config, table, input.attention_BTT);
+  return h_BTD + attention(normed, layer.attention, config, context.rotary, context.attention_mask,
+                           context.input->cache, index);
+}
+
+at::Tensor Model::Implementation::run_dense_layers(at::Tensor h_BTD, const ForwardContext& context) const {
+  for (int64_t index = 0; index < config.num_dense_layers; ++index) {
+    const DecoderLayer& layer = layers[static_cast<size_t>(index)];
+    h_BTD = attend(index, h_BTD, context);
+    h_BTD = h_BTD + swiglu(rms_norm(h_BTD, layer.ffn_norm, config.norm_eps), layer.feed_forward);
+  }
+  return h_BTD;
 }
 
 RoutingPlan Model::Implementation::route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                                                   const SelectionControls& controls) const {
+  std::vector<int64_t> indices;
+  const SegmentMap routed = routed_segments(input.segments, indices);
   at::Tensor router_offset_BD;
   if (config.size_embedding == SizeEmbedding::kRouterOnly) {
     router_offset_BD = size_embedding_BD(input);
   }
   const at::Tensor logits_QLE =
-      mask_logits(h_BTD.flatten(0, 1), mask_generator, input.segments, router_offset_BD, config);
-  return make_routing_plan(logits_QLE, count_per_segment(input), config.routing, controls, selection_bias_LE);
+      mask_logits(h_BTD.flatten(0, 1), mask_generator, routed, router_offset_BD, config);
+  RoutingPlan plan = make_routing_plan(logits_QLE, count_per_segment(routed, input), config.routing, controls,
+                                       selection_bias_LE);
+  if (routed.num_segments() < input.segments.num_segments()) {
+    // The carried segments keep the masks of their rows; the others get the new ones.
+    SMOE_ASSERT(input.carried_mask_BLE.defined());
+    const at::Tensor carried_QLE =
+        input.carried_mask_BLE.index_select(0, input.segments.segment_rows().to(h_BTD.device()));
+    const at::Tensor index_Q = at::tensor(indices, at::TensorOptions().dtype(at::kLong)).to(h_BTD.device());
+    plan.mask_QLE = carried_QLE.index_copy(0, index_Q, plan.mask_QLE);
+  }
+  return plan;
 }
 
-at::Tensor Model::Implementation::moe_feed_forward(const Layer& layer, const at::Tensor& x_BTD,
+at::Tensor Model::Implementation::moe_feed_forward(const DecoderLayer& layer, const at::Tensor& x_BTD,
                                                    const at::Tensor& mask,
                                                    const std::vector<TokenRange>& ranges) const {
   const at::Tensor routed = routed_experts(x_BTD.flatten(0, 1), layer.routed_experts,
@@ -249,7 +233,7 @@ at::Tensor Model::Implementation::moe_feed_forward(const Layer& layer, const at:
   return layer.shared_expert.gate_FD.defined() ? swiglu(x_BTD, layer.shared_expert) + routed : routed;
 }
 
-at::Tensor Model::Implementation::token_routing_mask(const Layer& layer, const at::Tensor& x_BTD,
+at::Tensor Model::Implementation::token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD,
                                                      const at::Tensor& count_N,
                                                      TokenRouterLosses& losses) const {
   const TokenRouting routing =
@@ -269,6 +253,28 @@ at::Tensor Model::Implementation::token_routing_mask(const Layer& layer, const a
   return routing.weight_NE;
 }
 
+at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ForwardContext& context,
+                                                 ModelOutput& output) const {
+  std::vector<TokenRange> ranges;
+  at::Tensor count_N;
+  if (output.plan) {
+    ranges = flattened_ranges(context.input->segments);
+  } else if (output.token_router) {
+    ranges = single_token_ranges(context.input->tokens_BT.numel());
+    count_N = count_per_token(*context.input);
+  }
+  for (int64_t moe_layer = 0; moe_layer < config.num_moe_layers; ++moe_layer) {
+    const int64_t index = config.num_dense_layers + moe_layer;
+    const DecoderLayer& layer = layers[static_cast<size_t>(index)];
+    h_BTD = attend(index, h_BTD, context);
+    const at::Tensor normed = rms_norm(h_BTD, layer.ffn_norm, config.norm_eps);
+    const at::Tensor mask = output.plan ? output.plan->mask_QLE.select(1, moe_layer)
+                                        : token_routing_mask(layer, normed, count_N, *output.token_router);
+    h_BTD = h_BTD + moe_feed_forward(layer, normed, mask, ranges);
+  }
+  return h_BTD;
+}
+
 Model::Model(const ModelConfig& config, at::Device device, at::ScalarType dtype)
     : implementation_(std::make_unique<Implementation>(config, device, dtype)) {}
 Model::~Model() = default;
@@ -281,46 +287,17 @@ void Model::initialize(uint64_t seed) {
 
 ModelOutput Model::forward(const ModelInput& input, const SelectionControls& controls) const {
   const Implementation& self = *implementation_;
-  const ModelConfig& config = self.config;
   self.check_input(input);
-  const at::Tensor positions = input.positions_BT.defined()
-                                   ? input.positions_BT
-                                   : at::arange(input.tokens_BT.size(1), input.tokens_BT.options());
-  const RotaryTable table =
-      rotary_table(positions, config.head_dim, config.rope_theta, self.token_embedding_VD.scalar_type());
-
-  at::Tensor h_BTD = at::embedding(self.token_embedding_VD, input.tokens_BT);
-  if (self.size_embedding.defined() && config.size_embedding == SizeEmbedding::kInput) {
-    h_BTD = h_BTD + self.size_embedding_BD(input).unsqueeze(1);
-  }
+  const ForwardContext context = self.make_context(input);
+  at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
   ModelOutput output;
-  const auto first_moe = static_cast<size_t>(config.num_dense_layers);
-  for (size_t index = 0; index < first_moe; ++index) {
-    const Layer& layer = self.layers[index];
-    h_BTD = self.attend(layer, h_BTD, input, table);
-    h_BTD = h_BTD + swiglu(rms_norm(h_BTD, layer.ffn_norm, config.norm_eps), layer.feed_forward);
-  }
-
-  std::vector<TokenRange> ranges;
-  at::Tensor count_N;
-  if (config.architecture == Architecture::kSteppedMoe) {
+  if (self.config.architecture == Architecture::kSteppedMoe) {
     output.plan = self.route_segments(h_BTD, input, controls);
-    ranges = flattened_ranges(input.segments);
-  } else if (config.architecture == Architecture::kVanillaMoe) {
+  } else if (self.config.architecture == Architecture::kVanillaMoe) {
     output.token_router.emplace();
-    ranges = single_token_ranges(input.tokens_BT.numel());
-    count_N = self.count_per_token(input);
   }
-  for (size_t index = first_moe; index < self.layers.size(); ++index) {
-    const Layer& layer = self.layers[index];
-    h_BTD = self.attend(layer, h_BTD, input, table);
-    const at::Tensor normed = rms_norm(h_BTD, layer.ffn_norm, config.norm_eps);
-    const at::Tensor mask = output.plan
-                                ? output.plan->mask_QLE.select(1, static_cast<int64_t>(index - first_moe))
-                                : self.token_routing_mask(layer, normed, count_N, *output.token_router);
-    h_BTD = h_BTD + self.moe_feed_forward(layer, normed, mask, ranges);
-  }
-  output.hidden_BTD = rms_norm(h_BTD, self.final_norm, config.norm_eps);
+  h_BTD = self.run_moe_layers(h_BTD, context, output);
+  output.hidden_BTD = rms_norm(h_BTD, self.final_norm, self.config.norm_eps);
   return output;
 }
 

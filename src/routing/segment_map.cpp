@@ -53,7 +53,7 @@ void SegmentMap::check() const {
     if (segment.end <= segment.begin || segment.end > num_tokens) {
       reject(q, segment, fmt::format("its end must lie in ({}, {}]", segment.begin, num_tokens));
     }
-    if (segment.selector < 0 || segment.selector >= num_tokens) {
+    if (segment.selector != kCarriedSelector && (segment.selector < 0 || segment.selector >= num_tokens)) {
       reject(q, segment, fmt::format("its selector must lie in [0, {})", num_tokens));
     }
     token = segment.end;

@@ -199,6 +199,71 @@ TEST(SteppedModel, SelectedAndAllMaskGradientsGiveTheSameForward) {
                            logits_of(dense, plain_input(tokens, config, 1)), 1e-10, 1e-10));
 }
 
+// Feeds rows of different lengths token by token behind a right-padded prompt, refreshing the experts where
+// the full forward has a segment border.
+TEST_P(EveryArchitecture, CachedStepsEqualTheFullForward) {
+  const ModelConfig config = tiny_config(GetParam());
+  const Model model = tiny_model(config, at::kDouble);
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = random_tokens(2, kTokens, config.vocab_size, 15);
+  const at::Tensor expected = logits_of(model, plain_input(tokens, config, 1));
+  const std::vector<int64_t> prompt = {6, 3};  // the second row's padding is overwritten later
+  KvCache cache(config, 2, kTokens + 3, at::kCPU, at::kDouble);
+  ModelInput input = plain_input(tokens.narrow(1, 0, 6), config, 1);
+  input.cache = &cache;
+  ModelOutput output = model.forward(input);
+  at::Tensor logits = at::linear(output.hidden_BTD, model.output_weight());
+  for (int64_t row = 0; row < 2; ++row) {
+    const int64_t length = prompt[static_cast<size_t>(row)];
+    EXPECT_TRUE(
+        at::allclose(logits[row].narrow(0, 0, length), expected[row].narrow(0, 0, length), 1e-10, 1e-10));
+  }
+  if (output.plan) {  // row 0 goes on in its second segment, row 1 in its first
+    input.carried_mask_BLE = at::stack({output.plan->mask_QLE[1], output.plan->mask_QLE[2]});
+  }
+  cache.advance(prompt);
+  for (int64_t step = 0; cache.lengths()[0] < kTokens; ++step) {
+    const std::vector<int64_t> position = cache.lengths();
+    input.tokens_BT = at::stack({tokens[0][position[0]], tokens[1][position[1]]}).unsqueeze(1);
+    input.segments = {2, 1, {}};
+    for (int64_t row = 0; row < 2; ++row) {
+      const bool refresh = position[static_cast<size_t>(row)] % config.routing.segment_length == 0;
+      input.segments.segments.push_back({row, 0, 1, refresh ? 0 : kCarriedSelector});
+    }
+    output = model.forward(input);
+    logits = at::linear(output.hidden_BTD, model.output_weight());
+    for (int64_t row = 0; row < 2; ++row) {
+      EXPECT_TRUE(
+          at::allclose(logits[row][0], expected[row][position[static_cast<size_t>(row)]], 1e-10, 1e-10))
+          << "row " << row << " step " << step;
+    }
+    if (output.plan) {
+      input.carried_mask_BLE = output.plan->mask_QLE;
+    }
+    cache.advance({1, 1});
+  }
+}
+
+TEST(KvCache, SelectedRowsContinueTheirSources) {
+  const ModelConfig config = tiny_config(Architecture::kDense);
+  const Model model = tiny_model(config, at::kDouble);
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = random_tokens(2, 6, config.vocab_size, 16);
+  KvCache cache(config, 2, 10, at::kCPU, at::kDouble);
+  ModelInput input = plain_input(tokens.narrow(1, 0, 5), config, 0);
+  input.cache = &cache;
+  model.forward(input);
+  cache.advance({5, 5});
+  KvCache selected = cache.select_rows({1, 1, 0});
+  input.cache = &selected;
+  input.tokens_BT = tokens.index_select(0, at::tensor({1, 1, 0}, at::kLong)).narrow(1, 5, 1);
+  const at::Tensor logits = logits_of(model, input);
+  const at::Tensor expected = logits_of(model, plain_input(tokens, config, 0)).select(1, 5);
+  EXPECT_TRUE(at::allclose(logits[0][0], expected[1], 1e-10, 1e-10));
+  EXPECT_TRUE(at::allclose(logits[1][0], expected[1], 1e-10, 1e-10));
+  EXPECT_TRUE(at::allclose(logits[2][0], expected[0], 1e-10, 1e-10));
+}
+
 TEST(VanillaModel, CountsEveryTokenKTimes) {
   const ModelConfig config = tiny_config(Architecture::kVanillaMoe);
   const Model model = tiny_model(config);

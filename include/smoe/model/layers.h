@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "smoe/model/kv_cache.h"
 #include "smoe/model/model_config.h"
 
 namespace smoe {
@@ -44,9 +45,11 @@ struct AttentionWeights {
 };
 
 // Grouped-query attention with rotary positions, scale 1/sqrt(K). `mask_BTT` bool, true where a token may
-// attend, undefined for causal; every row must allow at least one key.
+// attend, undefined for causal; every row must allow at least one key. With a `cache` the new keys and values
+// are stored for `layer` and the tokens attend to the cached ones too; the mask is then the cache's.
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT);
+                     const RotaryTable& table, const at::Tensor& mask_BTT, KvCache* cache = nullptr,
+                     int64_t layer = 0);
 
 // bool [B, T, T]: token i may attend to j <= i of the same document. `documents_BT` int64.
 at::Tensor document_causal_mask(const at::Tensor& documents_BT);

@@ -4,11 +4,6 @@
 // E experts, Q segments.
 #pragma once
 
-#include "smoe/model/model_config.h"
-#include "smoe/model/parameters.h"
-#include "smoe/routing/routing_plan.h"
-#include "smoe/routing/segment_map.h"
-
 #include <ATen/ATen.h>
 
 #include <cstdint>
@@ -16,15 +11,27 @@
 #include <optional>
 #include <vector>
 
+#include "smoe/model/kv_cache.h"
+#include "smoe/model/model_config.h"
+#include "smoe/model/parameters.h"
+#include "smoe/routing/routing_plan.h"
+#include "smoe/routing/segment_map.h"
+
 namespace smoe {
 
 // One micro-batch for the model.
 struct ModelInput {
-  at::Tensor tokens_BT;     // int64 token ids in [0, V)
-  at::Tensor positions_BT;  // int64 rotary positions; undefined: 0..T-1 in each row
-  at::Tensor attention_BTT; // bool, true where token i may attend to token j, diagonal always true; undefined: causal
-  SegmentMap segments;      // routing segments; ignored by dense and vanilla models
+  at::Tensor tokens_BT;      // int64 token ids in [0, V)
+  at::Tensor positions_BT;   // int64 rotary positions; undefined: 0..T-1 in each row
+  at::Tensor attention_BTT;  // bool, true where token i may attend to token j, diagonal always true;
+                             // undefined: causal
+  SegmentMap segments;       // routing segments; ignored by dense and vanilla models
   std::vector<int64_t> budget_of_row;  // [B] index into config.budgets; ignored by dense models
+
+  // Generation: the tokens continue those of the cache (positions and attention follow from it), and segments
+  // with selector kCarriedSelector keep the experts of carried_mask_BLE [B, L, E], float32.
+  KvCache* cache = nullptr;
+  at::Tensor carried_mask_BLE;
 };
 
 // Auxiliary sums of the vanilla routers, to be turned into losses over the global batch.
@@ -36,8 +43,8 @@ struct TokenRouterLosses {
 };
 
 struct ModelOutput {
-  at::Tensor hidden_BTD;                      // after the final norm; the head has not been applied
-  std::optional<RoutingPlan> plan;            // stepped_moe
+  at::Tensor hidden_BTD;            // after the final norm; the head has not been applied
+  std::optional<RoutingPlan> plan;  // stepped_moe; logits and soft masks of routed segments only
   std::optional<TokenRouterLosses> token_router;  // vanilla_moe
 };
 

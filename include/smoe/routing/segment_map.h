@@ -9,6 +9,9 @@
 
 namespace smoe {
 
+// Selector of a segment that goes on with experts chosen earlier, outside this batch (generation).
+inline constexpr int64_t kCarriedSelector = -1;
+
 // A run of tokens [begin, end) of batch row `row` that share one choice of experts, and the token
 // `selector` of the same row whose hidden state makes the choice. The selector may lie outside the
 // run (a prompt is routed by its last token; a continuation by a token of its context).
@@ -29,7 +32,7 @@ struct SegmentMap {
   std::vector<Segment> segments;
 
   int64_t num_segments() const { return static_cast<int64_t>(segments.size()); }
-  // int64 [Q] on the CPU: row * num_tokens + selector, to gather from a flattened [B*T, D].
+  // No segment may be a carried one. int64 [Q] on the CPU: row * num_tokens + selector, to gather from a flattened [B*T, D].
   at::Tensor selector_indices() const;
   // int64 [Q]: the batch row of each segment.
   at::Tensor segment_rows() const;

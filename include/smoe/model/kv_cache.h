@@ -1,0 +1,58 @@
+// Keys and values of the tokens a generation has already seen.
+//
+// Shape legend: B rows, T new tokens, G key/value heads, C capacity in tokens, K head width.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "smoe/model/model_config.h"
+
+namespace smoe {
+
+// Rows may have different lengths. A forward with a cache appends its T tokens behind each row's length in
+// every layer; the caller then says with `advance` how many of them each row keeps (a right-padded prompt
+// keeps only its own tokens, and what it does not keep is overwritten by the next forward).
+class KvCache {
+ public:
+  KvCache(const ModelConfig& config, int64_t num_rows, int64_t capacity, at::Device device,
+          at::ScalarType dtype = at::kFloat);
+
+  int64_t num_rows() const { return static_cast<int64_t>(lengths_.size()); }
+  int64_t capacity() const { return capacity_; }
+  // Tokens kept of each row.
+  const std::vector<int64_t>& lengths() const { return lengths_; }
+
+  // Positions of T new tokens in each row: int64 [B, T].
+  at::Tensor next_positions(int64_t num_tokens) const;
+  // Where T new tokens may attend: bool [B, T, max length + T], or undefined where every new token may attend
+  // to everything it is given (one token a row, equal lengths) or the plain causal mask serves (empty cache).
+  at::Tensor attention_mask(int64_t num_tokens) const;
+
+  // Stores the new keys and values [B, G, T, K] of `layer`; returns all keys and values up to the longest
+  // row, [B, G, max length + T, K] each.
+  std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& keys_BGTK,
+                                           const at::Tensor& values_BGTK);
+
+  // Keeps `num_kept[b]` of the tokens appended since the last call.
+  void advance(const std::vector<int64_t>& num_kept);
+  // Forgets the tokens of `row` from `length` on.
+  void truncate(int64_t row, int64_t length);
+  // Rows become copies of rows `sources[i]` of this cache (to share a prefix, or to drop finished rows).
+  KvCache select_rows(const std::vector<int64_t>& sources) const;
+
+ private:
+  KvCache() = default;
+  int64_t max_length() const;
+  bool equal_lengths() const;
+
+  int64_t capacity_ = 0;
+  std::vector<int64_t> lengths_;
+  std::vector<at::Tensor> keys_;  // one [B, G, C, K] a layer
+  std::vector<at::Tensor> values_;
+};
+
+}  // namespace smoe
