@@ -70,7 +70,7 @@ void check_options(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   for (const char* suffix : {".bin", ".idx", ".json"}) {
     const std::filesystem::path path = with_suffix(options.output, suffix);
     SMOE_CHECK(DataError, options.overwrite || !std::filesystem::exists(path),
-               "{}: exists already; remove it, name another output or allow to overwrite", path.string());
+               "{}: exists already; remove it, name another output or pass --overwrite", path.string());
   }
 }
 
