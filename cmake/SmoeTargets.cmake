@@ -37,12 +37,17 @@ function(smoe_add_library name)
   endif()
 endfunction()
 
-# A tool NAME (smoe-train) is built from tools/NAME with underscores (smoe_train.cpp).
+# A tool NAME (smoe-train) is built from tools/NAME with underscores (smoe_train.cpp). The target smoe-tools
+# builds all of them.
 function(smoe_add_tool name)
   cmake_parse_arguments(arg "TORCH" "" "LINK" ${ARGN})
   string(REPLACE "-" "_" source ${name})
   add_executable(${name} ${source}.cpp)
   smoe_set_options(${name})
+  if(NOT TARGET smoe-tools)
+    add_custom_target(smoe-tools)
+  endif()
+  add_dependencies(smoe-tools ${name})
   target_link_libraries(${name} PRIVATE ${arg_LINK} CLI11::CLI11)
   if(arg_TORCH)
     smoe_use_torch(${name})
