@@ -3,6 +3,7 @@
 // Shape legend: N tokens, D model width, E experts, h expert width, Q segments.
 #include "smoe/model/routed_experts.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gmock/gmock.h>
@@ -54,18 +55,24 @@ TEST(RoutedExperts, SparseEqualsDenseOnRandomShapesInFloat32) {
   }
 }
 
-// Many chunks an expert, and experts that two threads share.
+// Many chunks an expert, and experts that two threads share. Each number of threads divides the work
+// otherwise.
 TEST(RoutedExperts, SparseEqualsDenseWhenExpertsSpanChunksAndThreads) {
-  for (const int64_t segment_length : {1500, 7}) {
-    const Case c = make_case({.num_tokens = 1500,
-                              .dim = 24,
-                              .num_experts = 3,
-                              .expert_dim = 16,
-                              .k = 2,
-                              .segment_length = segment_length},
-                             7, at::kDouble);
-    expect_sparse_equals_dense(c, 1e-12);
+  const int original = at::get_num_threads();
+  for (const int num_threads : {1, 2, 5}) {
+    at::set_num_threads(num_threads);
+    for (const int64_t segment_length : {1500, 7}) {
+      expect_sparse_equals_dense(make_case({.num_tokens = 1500,
+                                            .dim = 24,
+                                            .num_experts = 3,
+                                            .expert_dim = 16,
+                                            .k = 2,
+                                            .segment_length = segment_length},
+                                           7, at::kDouble),
+                                 1e-12);
+    }
   }
+  at::set_num_threads(original);
 }
 
 TEST(RoutedExperts, SparseEqualsDenseWhenEveryTokenHasItsOwnWeights) {

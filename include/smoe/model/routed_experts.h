@@ -8,12 +8,12 @@
 // Shape legend: N tokens, D model width, E experts, h expert width, Q segments.
 #pragma once
 
-#include "smoe/routing/routing_config.h"
-
 #include <ATen/ATen.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "smoe/routing/routing_config.h"
 
 namespace smoe {
 
@@ -29,19 +29,26 @@ struct TokenRange {
   int64_t end = 0;
 };
 
+// In all three functions `x_ND` and the weights have one dtype, the mask has the same one or float32 and gets
+// its gradient in its own. Tensors may be strided, segments may be empty, N and Q may be 0. Shapes, dtypes
+// and devices that do not fit throw std::logic_error naming the argument.
+
 // The obvious form: every expert on every token, times the mask. Differentiable in everything; the
 // mask's gradient reaches all experts. The reference of the tests, and the path of mask_gradient: all.
 at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeights& weights,
                                        const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
 
-// Computes only experts whose mask entry is not 0, forward and backward; entries that are 0 get a zero
-// mask gradient. Keeps x and the mask for the backward and recomputes the hidden activations, so memory
-// does not grow with the number of active experts. float32 or float64 on the CPU, float32 or bfloat16 on
-// CUDA. Deterministic for a fixed number of threads.
-at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
-                                 const std::vector<TokenRange>& segments);
+// Computes only experts whose mask entry is not 0, forward and backward; entries that are 0 get a zero mask
+// gradient. Keeps its inputs for the backward and recomputes the hidden activations, so memory does not grow
+// with the number of active experts. Differentiable once.
+//
+// CPU: float32 or float64; the same result for the same number of threads, bit for bit. CUDA: float32 or
+// bfloat16; waits once for the mask to arrive on the host; sums rows by atomic additions unless LibTorch's
+// deterministic algorithms are switched on.
+at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights,
+                                 const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
 
-// Chooses between the two by `gradient`. Checks all shapes and dtypes (std::logic_error).
+// Chooses between the two by `gradient`.
 at::Tensor routed_experts(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
                           const std::vector<TokenRange>& segments, MaskGradient gradient);
 
