@@ -35,7 +35,7 @@ struct TrainTokenizerArguments {
   std::vector<std::filesystem::path> inputs;
   std::filesystem::path output;
   std::string text_key = "text";
-  std::string model = "unigram";
+  std::string model = "bpe";
   bool overwrite = false;
   smoe::TokenizerTrainingOptions options;
 };

@@ -5,6 +5,7 @@
 #include <unicode/normalizer2.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "byte_alphabet.h"
 #include "smoe/core/error.h"
@@ -26,6 +27,9 @@ const icu::Normalizer2& composer() {
 }
 
 std::string compose(std::string_view text) {
+  SMOE_CHECK(DataError, text.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
+             "a text of {} bytes is too long for NFC normalization (at most 2 GiB); split the document",
+             text.size());
   UErrorCode status = U_ZERO_ERROR;
   std::string composed;
   icu::StringByteSink<std::string> sink(&composed, static_cast<int32_t>(text.size()));

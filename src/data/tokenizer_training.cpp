@@ -9,6 +9,8 @@
 
 #include "document_sample.h"
 #include "smoe/core/error.h"
+#include "smoe/core/log.h"
+#include "smoe/core/progress.h"
 #include "utf8.h"
 
 namespace smoe {
@@ -146,6 +148,9 @@ TokenizerTrainingResult train_sentencepiece(const DocumentSource& documents,
   const std::vector<std::string> sampled = sample.take();
   result.sampled_documents = static_cast<int64_t>(sampled.size());
   SentenceStream sentences(sampled);
+  // The trainer tells nobody how far it is.
+  spdlog::info("training a vocabulary of {} on {} of text", options.vocab_size,
+               format_bytes(static_cast<double>(result.sampled_bytes)));
   const auto status =
       sentencepiece::SentencePieceTrainer::Train(trainer_arguments(options), &sentences, &result.model);
   SMOE_CHECK(

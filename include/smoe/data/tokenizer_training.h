@@ -5,7 +5,6 @@
 // SentencePiece itself uses for the space. Ids: <unk> 0, <s> 1, </s> 2, then the special tokens.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,17 +15,17 @@
 namespace smoe {
 
 enum class TokenizerModel {
-  kUnigram,  // keeps the vocabulary that explains the sample best (Kudo 2018)
-  kBpe,      // merges the most frequent pairs (Sennrich et al. 2016)
+  kUnigram,  // keeps the vocabulary that explains the sample best (Kudo 2018); where two segmentations score
+             // alike, versions of SentencePiece choose differently
+  kBpe,  // merges the most frequent pairs (Sennrich et al. 2016)
 };
 
-// Puts the next document into `text` (its line breaks included) and returns true, or returns false at the
-// end.
+// Puts the next document into `text`, line breaks included, and returns true; returns false at the end.
 using DocumentSource = std::function<bool(std::string& text)>;
 
 struct TokenizerTrainingOptions {
   int64_t vocab_size = 4096;  // includes <unk>, <s>, </s>, the special tokens and the 256 bytes
-  TokenizerModel model = TokenizerModel::kUnigram;
+  TokenizerModel model = TokenizerModel::kBpe;
   std::vector<std::string> special_tokens;  // control symbols: encode() never yields them from plain text
   double character_coverage = 0.9995;       // share of characters that get a token; the rest become bytes
   bool add_dummy_prefix = true;             // a space before the text (as Llama has it); removed by decode
