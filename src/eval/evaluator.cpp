@@ -235,17 +235,4 @@ std::vector<int64_t> parse_budgets(const ModelConfig& config, const std::string&
   return budgets;
 }
 
-std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint) {
-  ConfigProblems problems;
-  const ConfigNode root = load_config_tree({checkpoint / "config.yaml", {}}, problems);
-  problems.throw_if_any((checkpoint / "config.yaml").string());
-  const ConfigNode* data = root.find("data");
-  const ConfigNode* length = data == nullptr ? nullptr : data->find("sequence_length");
-  if (length == nullptr) return std::nullopt;
-  int64_t value = 0;
-  detail::read_scalar({*length, "data.sequence_length", problems}, value, at_least(1));
-  problems.throw_if_any((checkpoint / "config.yaml").string());
-  return value;
-}
-
 }  // namespace smoe

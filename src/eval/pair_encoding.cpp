@@ -6,42 +6,9 @@
 #include "smoe/eval/text_filters.h"
 
 namespace smoe {
-namespace {
-
-constexpr std::pair<const char*, BosPolicy> kPolicies[] = {{"auto", BosPolicy::kAuto},
-                                                           {"always", BosPolicy::kAlways},
-                                                           {"never", BosPolicy::kNever},
-                                                           {"eos", BosPolicy::kEos}};
-
-}  // namespace
-
-BosPolicy parse_bos_policy(const std::string& text) {
-  for (const auto& [name, policy] : kPolicies) {
-    if (text == name) return policy;
-  }
-  throw ConfigError(fmt::format("unknown BOS policy `{}`; allowed: auto, always, never, eos", text));
-}
-
-std::string bos_policy_name(BosPolicy policy) {
-  for (const auto& [name, candidate] : kPolicies) {
-    if (candidate == policy) return name;
-  }
-  SMOE_ASSERT(false);
-}
-
 PairEncoder::PairEncoder(const Tokenizer& tokenizer, BosPolicy policy, int64_t max_length)
-    : tokenizer_(tokenizer), max_length_(max_length) {
+    : tokenizer_(tokenizer), added_token_(leading_token(tokenizer, policy)), max_length_(max_length) {
   SMOE_CHECK(ConfigError, max_length >= 1, "the maximum length is {}; it must be at least 1", max_length);
-  SMOE_CHECK(ConfigError, policy != BosPolicy::kAlways || tokenizer.bos_id().has_value(),
-             "{}: the tokenizer defines no BOS token; use --bos auto, never or eos",
-             tokenizer.path().string());
-  SMOE_CHECK(ConfigError, policy != BosPolicy::kEos || tokenizer.eos_id().has_value(),
-             "{}: the tokenizer defines no EOS token; use --bos auto or never", tokenizer.path().string());
-  if (policy == BosPolicy::kEos) {
-    added_token_ = tokenizer.eos_id();
-  } else if (policy != BosPolicy::kNever) {
-    added_token_ = tokenizer.bos_id();
-  }
 }
 
 std::vector<int32_t> PairEncoder::encode_text(std::string_view text) const {

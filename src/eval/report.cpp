@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "smoe/core/error.h"
 #include "smoe/core/table.h"
@@ -19,8 +20,11 @@ std::string cell(Metric metric, const Estimate& estimate, bool with_sign) {
       is_accuracy(metric) || metric == Metric::kPerplexity || metric == Metric::kWordPerplexity ? 2 : 4;
   const double value = scale * estimate.value;
   const double error = scale * estimate.standard_error;
-  if (with_sign) return fmt::format("{:+.{}f} ±{:.{}f}", value, digits, error, digits);
-  return fmt::format("{:.{}f} ±{:.{}f}", value, digits, error, digits);
+  // Perplexities of untrained models have dozens of digits.
+  const auto text = [&](double number) {
+    return std::abs(number) < 1e6 ? fmt::format("{:.{}f}", number, digits) : fmt::format("{:.2e}", number);
+  };
+  return fmt::format("{}{} ±{}", with_sign && value >= 0.0 ? "+" : "", text(value), text(error));
 }
 
 void add_metric_rows(Table& table, const std::string& title, const std::string& rows,

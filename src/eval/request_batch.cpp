@@ -8,9 +8,6 @@
 namespace smoe {
 namespace {
 
-constexpr std::pair<const char*, RoutingMode> kModes[] = {
-    {"segments", RoutingMode::kSegments}, {"last_prompt_token", RoutingMode::kLastPromptToken}};
-
 // A run of the row that continues the shared context.
 struct Branch {
   int64_t begin = 0;
@@ -128,20 +125,6 @@ bool needs_mask(const std::vector<Request>& requests, const RequestTree& tree) {
 }
 
 }  // namespace
-
-RoutingMode parse_routing_mode(const std::string& text) {
-  for (const auto& [name, mode] : kModes) {
-    if (text == name) return mode;
-  }
-  throw ConfigError(fmt::format("unknown routing mode `{}`; allowed: segments, last_prompt_token", text));
-}
-
-std::string routing_mode_name(RoutingMode mode) {
-  for (const auto& [name, candidate] : kModes) {
-    if (candidate == mode) return name;
-  }
-  SMOE_ASSERT(false);
-}
 
 std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests) {
   std::vector<RequestTree> trees;
