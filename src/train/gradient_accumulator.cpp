@@ -49,6 +49,15 @@ std::vector<double> loss_weights(const TrainConfig& config) {
   return budget_loss_weights(config.model.budgets, config.loss.budget_weight_power);
 }
 
+std::vector<RouterStatistics> make_router_statistics(const ModelConfig& config) {
+  std::vector<RouterStatistics> statistics;
+  if (config.architecture != Architecture::kSteppedMoe) return statistics;
+  for (size_t i = 0; i < config.budgets.size(); ++i) {
+    statistics.emplace_back(config.num_moe_layers, config.num_experts);
+  }
+  return statistics;
+}
+
 // Sums of a step that stay on the device until its end: reading one back would make a GPU wait.
 struct GradientAccumulator::Totals {
   double denominator = 1.0;

@@ -20,6 +20,7 @@ void visit_state(State& state, Visit&& visit) {
   visit("skipped_steps", state.skipped_steps);
   visit("seconds", state.seconds);
   visit("best_validation_step", state.best_validation_step);
+  visit("last_validation_step", state.last_validation_step);
   visit("outlier_losses", state.outlier_losses);
   visit("outlier_norms", state.outlier_norms);
   visit("seed", state.seed);

@@ -113,6 +113,7 @@ void Trainer::add_default_callbacks() {
 TrainOutcome Trainer::run() {
   const StopSignal stop;
   spdlog::info("training from step {} to {} in {}", state_.step, config_.steps, folder_.path().string());
+  validate_if_due();  // a signal may have come between a step and its validation
   while (state_.step < config_.steps) {
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = step();
@@ -139,11 +140,7 @@ Trainer::StepResult Trainer::step() {
   const int64_t number = state_.step + 1;
   const Batch batch = data_.rows(state_.position, config_.batch_size);
   StepResult result;
-  const bool has_routing = config_.model.architecture == Architecture::kSteppedMoe;
-  if (has_routing && is_report_step(number)) {
-    result.statistics.assign(config_.model.budgets.size(),
-                             RouterStatistics(config_.model.num_moe_layers, config_.model.num_experts));
-  }
+  if (is_report_step(number)) result.statistics = make_router_statistics(config_.model);
   optimizer_.zero_gradients();
   result.losses = accumulate_gradients(batch, result.statistics.empty() ? nullptr : &result.statistics);
   result.gradient_norm = optimizer_.gradient_norm();
@@ -254,7 +251,9 @@ void Trainer::report_step(const StepResult& result) {
 void Trainer::validate_if_due() {
   const bool is_last = state_.step == config_.steps;
   const int64_t every = config_.validate_every_steps;
-  if (!is_last && (every == 0 || state_.step % every != 0)) return;
+  const bool is_due = is_last || (every > 0 && state_.step % every == 0);
+  if (!is_due || state_.last_validation_step == state_.step) return;
+  state_.last_validation_step = state_.step;
   if (!validation_.empty()) {
     ValidationReport report = validation_.run(model_);
     report.step = state_.step;

@@ -92,11 +92,8 @@ ValidationReport Validation::run(const Model& model) const {
   ValidationReport report;
   report.budgets = budget_names(config_.model);
   Tally tally;
-  if (config_.model.architecture == Architecture::kSteppedMoe) {
-    tally.statistics.assign(report.budgets.size(),
-                            RouterStatistics(config_.model.num_moe_layers, config_.model.num_experts));
-    tally.nesting_sums.assign(report.budgets.size() - 1, 0.0);
-  }
+  tally.statistics = make_router_statistics(config_.model);
+  if (!tally.statistics.empty()) tally.nesting_sums.assign(report.budgets.size() - 1, 0.0);
   for (size_t source = 0; source < sources_.size(); ++source) {
     report.sources.push_back(run_source(model, source, tally));
   }

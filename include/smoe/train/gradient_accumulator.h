@@ -29,6 +29,10 @@ std::vector<std::string> budget_names(const ModelConfig& config);
 // alpha of each budget: `loss.budget_weights`, or by `loss.budget_weight_power`; 1 for a dense model.
 std::vector<double> loss_weights(const TrainConfig& config);
 
+// One empty RouterStatistics a budget; none for models without segment routing. (Copies of one would share
+// tensors.)
+std::vector<RouterStatistics> make_router_statistics(const ModelConfig& config);
+
 // What a step needs to know about where it stands.
 struct StepPosition {
   int64_t step = 1;      // number of this optimizer step, from 1

@@ -20,6 +20,7 @@ struct TrainState {
   double seconds = 0.0;                        // time spent in training, over all parts of the run
   std::optional<double> best_validation_loss;  // mean over budgets and sources
   int64_t best_validation_step = 0;
+  int64_t last_validation_step = 0;
   std::vector<double> outlier_losses;  // window of the outlier detector, oldest first
   std::vector<double> outlier_norms;
 

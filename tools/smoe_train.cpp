@@ -1,0 +1,59 @@
+// smoe-train: pre-trains a model from a YAML config.
+#include <CLI/CLI.hpp>
+
+#include "smoe/core/log.h"
+#include "smoe/core/tool.h"
+#include "smoe/train/dry_run.h"
+#include "smoe/train/trainer.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a dense, Stepped MoE or vanilla MoE language model.");
+  smoe::ConfigSource source;
+  smoe::TrainerOptions options;
+  bool print_config = false;
+  bool dry_run = false;
+  std::string log_level = "auto";
+  app.add_option("config", source.file, "YAML of the run (see --print-config for every key)");
+  app.add_option("--set", source.overrides,
+                 "override, spelled as in the file: --set optimizer.learning_rate=1e-3")
+      ->take_all()
+      ->expected(1);
+  app.add_flag("--resume", options.resume,
+               "go on from the newest checkpoint of the run folder, if there is one");
+  app.add_option("--resume-from", options.resume_from,
+                 "go on from this checkpoint folder, or `previous`: the last but one");
+  app.add_flag(
+      "--print-config", print_config,
+      "print the resolved config, or, without a config file, every key with type, default and meaning");
+  app.add_flag("--dry-run", dry_run, "read config and data, report sizes, and train nothing");
+  app.add_option("--log-level", log_level, "trace, debug, info, warn, error or auto")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  return smoe::run_tool([&] {
+    smoe::initialize_logging(log_level);
+    if (print_config && source.file.empty()) {
+      fmt::print("{}", smoe::describe_config<smoe::TrainConfig>());
+      return 0;
+    }
+    SMOE_CHECK(ConfigError, !source.file.empty(), "no config file is given; see smoe-train --help");
+    const auto config = smoe::read_config<smoe::TrainConfig>(source);
+    if (print_config) {
+      fmt::print("{}", smoe::dump_config(config));
+      return 0;
+    }
+    if (dry_run) {
+      fmt::print("{}", smoe::describe_run(config));
+      return 0;
+    }
+    smoe::Trainer trainer(config, options);
+    const smoe::TrainOutcome outcome = trainer.run();
+    if (outcome.signal != 0) {
+      fmt::print("stopped by signal {} after step {}, which is saved; go on with --resume\n", outcome.signal,
+                 trainer.state().step);
+      return 128 + outcome.signal;
+    }
+    fmt::print("finished step {}; checkpoints are in {}\n", trainer.state().step,
+               (trainer.run_folder() / "checkpoints").string());
+    return 0;
+  });
+}
