@@ -29,6 +29,12 @@ Scalar row_maximum(const Scalar* values, int64_t size) {
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
+template <typename Scalar>
+void subtract_maximum(const Scalar* scores, Scalar* row, int64_t size, double temperature) {
+  const Scalar maximum = row_maximum(scores, size);
+  for (int64_t i = 0; i < size; ++i) row[i] = (scores[i] - maximum) / static_cast<Scalar>(temperature);
+}
+
 struct Split {
   double sum_below = 0;  // of the entries that are at most the threshold
   double num_above = 0;  // entries over it
@@ -75,8 +81,9 @@ void rebase_row(const Scalar* scores, Scalar* exponentials, int64_t size, double
 // saturated set only grows and the loop ends: at the latest when every entry is saturated.
 template <typename Scalar>
 void solve_entropy_row(const Scalar* scores, Scalar* row, int64_t size, double sum, double temperature) {
-  // Entries that matter beside this remainder must not be subnormal.
-  constexpr double kTooSmall = sizeof(Scalar) == 4 ? 1e-28 : 1e-280;
+  // Below this the row is rebased: the rounding of a large quotient shows in float32, and entries that matter
+  // must not be subnormal in either type.
+  constexpr double kTooSmall = sizeof(Scalar) == 4 ? 1e-12 : 1e-280;
   double threshold = std::numeric_limits<double>::infinity();
   Split split = split_row(row, size, threshold);
   while (true) {
@@ -102,15 +109,17 @@ void solve_entropy_row(const Scalar* scores, Scalar* row, int64_t size, double s
 
 double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
 
-// Newton's method on sum_i sigmoid(x_i + shift) = sum, with bisection where it would leave the bracket or
-// converge slowly (far apart scores make the function a staircase). `row` holds x_i = (s_i - max) /
-// temperature and becomes lambda.
+// Newton's method on sum_i sigmoid(x_i + shift) = sum, x_i = (s_i - max) / temperature, with bisection where
+// it would leave the bracket or converge slowly (far apart scores make the function a staircase). In float64
+// throughout: x can be large, and its rounding would show in lambda.
 template <typename Scalar>
-void solve_sigmoid_row(Scalar* row, int64_t size, double sum, double num_allowed) {
+void solve_sigmoid_row(const Scalar* scores, Scalar* row, int64_t size, double sum, double num_allowed,
+                       double temperature) {
   constexpr int kMaxRounds = 200;
+  const double maximum = row_maximum(scores, size);
   double smallest = 0;
   for (int64_t i = 0; i < size; ++i) {
-    if (std::isfinite(row[i])) smallest = std::min(smallest, static_cast<double>(row[i]));
+    if (std::isfinite(scores[i])) smallest = std::min(smallest, (scores[i] - maximum) / temperature);
   }
   double low = std::log(sum / (num_allowed - sum));  // all scores at the maximum would need this shift
   double high = low - smallest;
@@ -120,7 +129,7 @@ void solve_sigmoid_row(Scalar* row, int64_t size, double sum, double num_allowed
     double excess = -sum;
     double slope = 0;
     for (int64_t i = 0; i < size; ++i) {
-      const double value = sigmoid(row[i] + shift);
+      const double value = sigmoid((scores[i] - maximum) / temperature + shift);
       excess += value;
       slope += value * (1 - value);
     }
@@ -134,7 +143,9 @@ void solve_sigmoid_row(Scalar* row, int64_t size, double sum, double num_allowed
     if (next == shift || low >= high) break;
     shift = next;
   }
-  for (int64_t i = 0; i < size; ++i) row[i] = static_cast<Scalar>(sigmoid(row[i] + shift));
+  for (int64_t i = 0; i < size; ++i) {
+    row[i] = static_cast<Scalar>(sigmoid((scores[i] - maximum) / temperature + shift));
+  }
 }
 
 // Sum 0 and sum = number of allowed experts have no finite shift; they are set directly.
@@ -207,27 +218,26 @@ at::Tensor soft_top_k_forward_rows(const at::Tensor& scores_RE, const at::Tensor
   AT_DISPATCH_FLOATING_TYPES(contiguous_RE.scalar_type(), "soft_top_k_forward_rows", [&] {
     const scalar_t* const scores = contiguous_RE.const_data_ptr<scalar_t>();
     const double* const sums = sums_R.const_data_ptr<double>();
-    scalar_t* const rows = lambda_RE.mutable_data_ptr<scalar_t>();
+    scalar_t* const lambda = lambda_RE.mutable_data_ptr<scalar_t>();
+    if (kind == SoftTopKKind::kEntropy) {
+      at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+        for (int64_t offset = begin * size; offset < end * size; offset += size) {
+          subtract_maximum(scores + offset, lambda + offset, size, temperature);
+        }
+      });
+      // One call over all rows, because ATen's exponential is vectorised and the standard library's is not.
+      lambda_RE.exp_();
+    }
     at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const scalar_t* const in = scores + row * size;
-        scalar_t* const out = rows + row * size;
-        const scalar_t maximum = row_maximum(in, size);
-        for (int64_t i = 0; i < size; ++i) out[i] = (in[i] - maximum) / static_cast<scalar_t>(temperature);
-      }
-    });
-    // One call over all rows, because ATen's exponential is vectorised and the standard library's is not.
-    if (kind == SoftTopKKind::kEntropy) lambda_RE.exp_();
-    at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const scalar_t* const in = scores + row * size;
-        scalar_t* const out = rows + row * size;
+        scalar_t* const out = lambda + row * size;
         const double num_allowed = count_allowed(in, size);
         if (solve_extreme_row(in, out, size, sums[row], num_allowed)) continue;
         if (kind == SoftTopKKind::kEntropy) {
           solve_entropy_row(in, out, size, sums[row], temperature);
         } else {
-          solve_sigmoid_row(out, size, sums[row], num_allowed);
+          solve_sigmoid_row(in, out, size, sums[row], num_allowed, temperature);
         }
       }
     });
@@ -245,11 +255,13 @@ at::Tensor soft_top_k_backward_rows(const at::Tensor& gradient_RE, const at::Ten
     const scalar_t* const lambda = lambda_RE.const_data_ptr<scalar_t>();
     scalar_t* const out = scores_gradient_RE.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, lambda_RE.size(0), kRowsPerTask, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin * size; at < end * size; at += size) {
+      for (int64_t offset = begin * size; offset < end * size; offset += size) {
         if (kind == SoftTopKKind::kEntropy) {
-          backward_row<SoftTopKKind::kEntropy>(gradient + at, lambda + at, out + at, size, temperature);
+          backward_row<SoftTopKKind::kEntropy>(gradient + offset, lambda + offset, out + offset, size,
+                                               temperature);
         } else {
-          backward_row<SoftTopKKind::kSigmoid>(gradient + at, lambda + at, out + at, size, temperature);
+          backward_row<SoftTopKKind::kSigmoid>(gradient + offset, lambda + offset, out + offset, size,
+                                               temperature);
         }
       }
     });
