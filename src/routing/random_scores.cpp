@@ -19,12 +19,12 @@ constexpr uint64_t kChoiceStream = 0x63686f696365;
 // Calls fill(generator, row) for every (segment, layer) with a generator of its own.
 template <class Fill>
 at::Tensor fill_rows(uint64_t seed, int64_t num_segments, int64_t num_layers, int64_t num_experts,
-                     const Fill& fill) {
+                     int64_t first_segment, const Fill& fill) {
   at::Tensor values_RE = at::empty({num_segments * num_layers, num_experts}, at::kFloat);
   float* const values = values_RE.mutable_data_ptr<float>();
   at::parallel_for(0, num_segments * num_layers, kRowsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const auto segment = static_cast<uint64_t>(row / num_layers);
+      const auto segment = static_cast<uint64_t>(first_segment + row / num_layers);
       const auto layer = static_cast<uint64_t>(row % num_layers);
       SplitMix64 generator(mix_seeds(seed, segment, layer));
       fill(generator, values + row * num_experts);
@@ -35,16 +35,18 @@ at::Tensor fill_rows(uint64_t seed, int64_t num_segments, int64_t num_layers, in
 
 }  // namespace
 
-at::Tensor random_scores(uint64_t seed, int64_t num_segments, int64_t num_layers, int64_t num_experts) {
-  return fill_rows(mix_seeds(seed, kScoreStream), num_segments, num_layers, num_experts,
+at::Tensor random_scores(uint64_t seed, int64_t num_segments, int64_t num_layers, int64_t num_experts,
+                         int64_t first_segment) {
+  return fill_rows(mix_seeds(seed, kScoreStream), num_segments, num_layers, num_experts, first_segment,
                    [num_experts](SplitMix64& generator, float* row) {
                      for (int64_t i = 0; i < num_experts; ++i)
                        row[i] = static_cast<float>(generator.uniform());
                    });
 }
 
-at::Tensor gaussian_scores(uint64_t seed, int64_t num_segments, int64_t num_layers, int64_t num_experts) {
-  return fill_rows(mix_seeds(seed, kNoiseStream), num_segments, num_layers, num_experts,
+at::Tensor gaussian_scores(uint64_t seed, int64_t num_segments, int64_t num_layers, int64_t num_experts,
+                           int64_t first_segment) {
+  return fill_rows(mix_seeds(seed, kNoiseStream), num_segments, num_layers, num_experts, first_segment,
                    [num_experts](SplitMix64& generator, float* row) {
                      // Box-Muller, two values a draw; 1 - uniform lies in (0, 1], where the logarithm is
                      // finite.
@@ -57,12 +59,13 @@ at::Tensor gaussian_scores(uint64_t seed, int64_t num_segments, int64_t num_laye
                    });
 }
 
-at::Tensor random_segments(uint64_t seed, int64_t num_segments, double probability) {
+at::Tensor random_segments(uint64_t seed, int64_t num_segments, double probability, int64_t first_segment) {
   at::Tensor random_Q = at::empty({num_segments}, at::kBool);
   bool* const random = random_Q.mutable_data_ptr<bool>();
   const uint64_t stream = mix_seeds(seed, kChoiceStream);
   for (int64_t q = 0; q < num_segments; ++q) {
-    random[q] = SplitMix64(mix_seeds(stream, static_cast<uint64_t>(q))).uniform() < probability;
+    random[q] =
+        SplitMix64(mix_seeds(stream, static_cast<uint64_t>(first_segment + q))).uniform() < probability;
   }
   return random_Q;
 }

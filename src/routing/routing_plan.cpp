@@ -40,14 +40,17 @@ at::Tensor selection_scores(const at::Tensor& logits_RE, const at::Tensor& selec
   const auto& [num_segments, num_layers, num_experts] = shape;
   if (selection_bias_LE.defined()) scores_RE = scores_RE + selection_bias_LE.repeat({num_segments, 1});
   if (controls.noise > 0) {
-    const at::Tensor noise_RE = gaussian_scores(controls.seed, num_segments, num_layers, num_experts);
+    const at::Tensor noise_RE =
+        gaussian_scores(controls.seed, num_segments, num_layers, num_experts, controls.first_segment);
     scores_RE = scores_RE + noise_RE.to(scores_RE.device()) * controls.noise;
   }
   if (controls.random_probability > 0) {
-    const at::Tensor random_Q = random_segments(controls.seed, num_segments, controls.random_probability);
+    const at::Tensor random_Q =
+        random_segments(controls.seed, num_segments, controls.random_probability, controls.first_segment);
     const at::Tensor random_R1 = random_Q.repeat_interleave(num_layers).unsqueeze(1).to(scores_RE.device());
     const at::Tensor random_RE =
-        random_scores(controls.seed, num_segments, num_layers, num_experts).to(scores_RE.device());
+        random_scores(controls.seed, num_segments, num_layers, num_experts, controls.first_segment)
+            .to(scores_RE.device());
     // A forbidden expert stays forbidden, and a broken score stays broken: it has to be reported.
     const at::Tensor replaced_RE = at::logical_and(random_R1, at::isfinite(scores_RE));
     scores_RE = at::where(replaced_RE, random_RE, scores_RE);
@@ -132,8 +135,8 @@ RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& co
       break;
     }
     case MaskSource::kRandom: {
-      const at::Tensor scores_RE =
-          random_scores(controls.seed, shape.num_segments, shape.num_layers, shape.num_experts);
+      const at::Tensor scores_RE = random_scores(controls.seed, shape.num_segments, shape.num_layers,
+                                                 shape.num_experts, controls.first_segment);
       plan.mask_QLE = hard_top_k(scores_RE, counts_of_rows(count_Q, shape))
                           .to(logits_QLE.device())
                           .reshape(logits_QLE.sizes());

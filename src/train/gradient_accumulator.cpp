@@ -97,13 +97,20 @@ std::vector<int64_t> GradientAccumulator::budgets_of(const Pass& pass, const Ste
   return budgets;
 }
 
-SelectionControls GradientAccumulator::controls_of(const Pass& pass, const StepPosition& at) const {
-  // Counters only, no generator with a state: a resumed run draws the same noise.
+SelectionControls GradientAccumulator::controls_of(const Batch& batch, const Pass& pass,
+                                                   const StepPosition& at) const {
+  // Counters only, no generator with a state: a resumed run draws the same noise, and so does another
+  // micro-batch size, because segments are numbered within the step.
   const uint64_t step_seed = mix_seeds(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(at.step));
-  const uint64_t seed = mix_seeds(step_seed, static_cast<uint64_t>(at.position + pass.begin),
-                                  static_cast<uint64_t>(pass.replica));
   const double progress = static_cast<double>(at.step - 1) / static_cast<double>(config_.steps);
-  return selection_controls(config_.model.routing, progress, seed);
+  SelectionControls controls = selection_controls(
+      config_.model.routing, progress,
+      mix_seeds(step_seed, static_cast<uint64_t>(at.position), static_cast<uint64_t>(pass.replica)));
+  if (pass.begin > 0) {
+    controls.first_segment =
+        make_segments(slice_rows(batch, 0, pass.begin), config_.model.routing.segment_length).num_segments();
+  }
+  return controls;
 }
 
 ModelInput GradientAccumulator::input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const {
@@ -128,7 +135,7 @@ at::Tensor GradientAccumulator::count_expert_shares(const Batch& batch, const St
   const at::NoGradGuard no_gradient;
   at::Tensor count_LE;
   for (const Pass& pass : passes(batch.num_rows())) {
-    const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(pass, at));
+    const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(batch, pass, at));
     const at::Tensor& selected_LE = output.token_router->selected_count_LE;
     count_LE = count_LE.defined() ? count_LE + selected_LE : selected_LE;
   }
@@ -136,7 +143,7 @@ at::Tensor GradientAccumulator::count_expert_shares(const Batch& batch, const St
 }
 
 at::Tensor GradientAccumulator::auxiliary_loss(const ModelOutput& output, const Pass& pass,
-                                               const StepPosition& at, Totals& totals) const {
+                                               const SelectionControls& controls, Totals& totals) const {
   at::Tensor loss;
   const auto add = [&](double weight, const at::Tensor& raw, at::Tensor& total) {
     total.add_(raw.detach());
@@ -158,8 +165,8 @@ at::Tensor GradientAccumulator::auxiliary_loss(const ModelOutput& output, const 
   }
   if (output.plan && model.routing.balance.kind == BalanceKind::kLoss) {
     const double share = static_cast<double>(pass.count) / static_cast<double>(totals.total_rows);
-    add(model.routing.balance.loss_weight,
-        balance_loss(*output.plan, model.routing, controls_of(pass, at)) * share, totals.balance_loss);
+    add(model.routing.balance.loss_weight, balance_loss(*output.plan, model.routing, controls) * share,
+        totals.balance_loss);
   }
   return loss;
 }
@@ -176,7 +183,8 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
                                    Totals& totals) {
   const Batch rows = slice_rows(batch, pass.begin, pass.count);
   const ModelInput input = input_of(batch, pass, at);
-  const ModelOutput output = model_.forward(input, controls_of(pass, at));
+  const SelectionControls controls = controls_of(batch, pass, at);
+  const ModelOutput output = model_.forward(input, controls);
   const at::Device device = model_.device();
   const at::Tensor hidden_ND = output.hidden_BTD.flatten(0, 1);
   const at::ScalarType sum_type = hidden_ND.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -185,7 +193,7 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
   const HeadLoss head =
       head_cross_entropy(hidden_ND, model_.output_weight(), rows.targets_BT.flatten().to(device), weights_N,
                          {config_.loss.z_loss_weight, config_.loss.head_chunk_tokens});
-  const at::Tensor auxiliary = auxiliary_loss(output, pass, at, totals);
+  const at::Tensor auxiliary = auxiliary_loss(output, pass, controls, totals);
   (auxiliary.defined() ? head.weighted_loss + auxiliary : head.weighted_loss).backward();
 
   totals.loss.add_(head.weighted_loss.detach());

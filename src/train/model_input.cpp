@@ -22,6 +22,11 @@ Batch slice_rows(const Batch& batch, int64_t begin, int64_t count) {
   return rows;
 }
 
+SegmentMap make_segments(const Batch& batch, int64_t segment_length) {
+  if (batch.documents_BT.defined()) return fixed_segments(batch.documents_BT, segment_length);
+  return fixed_segments(batch.num_rows(), batch.num_tokens(), segment_length);
+}
+
 ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,
                             at::Device device) {
   ModelInput input;
@@ -30,10 +35,8 @@ ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vec
   if (batch.documents_BT.defined()) {
     const at::Tensor documents_BT = batch.documents_BT.to(device);
     input.attention_BTT = documents_BT.unsqueeze(2).eq(documents_BT.unsqueeze(1)).tril();
-    input.segments = fixed_segments(batch.documents_BT, segment_length);
-  } else {
-    input.segments = fixed_segments(batch.num_rows(), batch.num_tokens(), segment_length);
   }
+  input.segments = make_segments(batch, segment_length);
   input.budget_of_row = std::move(budget_of_row);
   return input;
 }

@@ -7,6 +7,7 @@
 
 #include "smoe/core/files.h"
 #include "smoe/core/random.h"
+#include "smoe/data/batch.h"
 #include "smoe/data/indexed_dataset_writer.h"
 #include "smoe/data/token_store.h"
 #include "smoe/model/model.h"

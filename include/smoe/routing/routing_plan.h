@@ -24,7 +24,8 @@ struct SelectionControls {
   double temperature = 1.0;         // current SoftTopK temperature
   double noise = 0.0;               // current standard deviation of the selection noise
   double random_probability = 0.0;  // current probability that a segment's mask is random
-  uint64_t seed = 0;                // of this step and micro-batch, for noise and random masks
+  uint64_t seed = 0;                // of this step, for noise and random masks
+  int64_t first_segment = 0;        // number of the batch's first segment within the step
 };
 
 // The controls at `progress` in [0, 1] of training: annealed temperature, falling noise and randomness.
@@ -33,7 +34,7 @@ SelectionControls selection_controls(const RoutingConfig& config, double progres
 // Builds the plan. `logits_QLE` float32 [Q, L, E] (differentiable), `count_Q` int64 [Q] on the CPU,
 // `selection_bias_LE` float32 [L, E] added for selection only, undefined for none. Sources `random`
 // and `prefix` take no more than shape and device from the logits; random masks are a function of
-// (seed, q, l) only and nested over k. `input_independent` expects logits that do not depend on the input
+// (seed, first_segment + q, l) only and nested over k. `input_independent` expects logits that do not depend on the input
 // (the model provides them). Bias, noise and random masks change which experts are selected; the soft mask,
 // and with it the gradient, always belongs to the plain logits.
 // Throws NumericError on NaN or +inf logits and on counts outside [0, E].

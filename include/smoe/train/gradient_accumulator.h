@@ -70,11 +70,11 @@ class GradientAccumulator {
 
   std::vector<Pass> passes(int64_t num_rows) const;
   std::vector<int64_t> budgets_of(const Pass& pass, const StepPosition& at) const;
-  SelectionControls controls_of(const Pass& pass, const StepPosition& at) const;
+  SelectionControls controls_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
   ModelInput input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
   at::Tensor token_weights(const Batch& rows, const std::vector<int64_t>& budgets, double denominator) const;
   at::Tensor count_expert_shares(const Batch& batch, const StepPosition& at) const;
-  at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const StepPosition& at,
+  at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const SelectionControls& controls,
                             Totals& totals) const;
   void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);
   void add_to_panels(const RoutingPlan& plan, const ModelInput& input,

@@ -14,8 +14,12 @@ namespace smoe {
 // Rows [begin, begin + count) of `batch`; tensors are views.
 Batch slice_rows(const Batch& batch, int64_t begin, int64_t count);
 
+// Routing segments of `segment_length` tokens; they start anew in each document where the batch has
+// documents.
+SegmentMap make_segments(const Batch& batch, int64_t segment_length);
+
 // Tokens and positions on `device`, block-diagonal causal attention where the batch has documents, and
-// routing segments of `segment_length` tokens (anew in each document). `budget_of_row` as in ModelInput.
+// make_segments(). `budget_of_row` as in ModelInput.
 ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,
                             at::Device device);
 
