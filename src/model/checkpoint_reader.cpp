@@ -168,6 +168,19 @@ ModelConfig read_checkpoint_model_config(const std::filesystem::path& checkpoint
   return read_model_config({checkpoint / kConfigFile, {}});
 }
 
+std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint) {
+  ConfigProblems problems;
+  const ConfigNode root = load_config_tree({checkpoint / kConfigFile, {}}, problems);
+  problems.throw_if_any((checkpoint / kConfigFile).string());
+  const ConfigNode* data = root.find("data");
+  const ConfigNode* length = data == nullptr ? nullptr : data->find("sequence_length");
+  if (length == nullptr) return std::nullopt;
+  int64_t value = 0;
+  detail::read_scalar({*length, "data.sequence_length", problems}, value, at_least(1));
+  problems.throw_if_any((checkpoint / kConfigFile).string());
+  return value;
+}
+
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model) {
   const SafetensorsFile file(checkpoint / kWeightsFile);
   const std::string misfits = list_misfits(file, model.parameters());

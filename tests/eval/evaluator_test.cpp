@@ -7,6 +7,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/json.h"
+#include "smoe/model/checkpoint_reader.h"
 
 namespace smoe {
 namespace {

@@ -40,7 +40,4 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
 // budgets.
 std::vector<int64_t> parse_budgets(const ModelConfig& config, const std::string& text);
 
-// data.sequence_length in the checkpoint's config.yaml; nullopt where the config has none.
-std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint);
-
 }  // namespace smoe

@@ -6,21 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "smoe/data/bos_policy.h"
 #include "smoe/data/tokenizer.h"
 #include "smoe/eval/items.h"
 
 namespace smoe {
-
-// Which token, if any, stands before every text.
-enum class BosPolicy {
-  kAuto,    // BOS where the tokenizer defines one
-  kAlways,  // BOS; an error where the tokenizer has none
-  kNever,   // nothing
-  kEos,     // EOS, for models trained on documents that EOS separates
-};
-// Throws ConfigError that lists the policies.
-BosPolicy parse_bos_policy(const std::string& text);
-std::string bos_policy_name(BosPolicy policy);
 
 // `continuation` is scored given `context`, which is never empty.
 struct Request {

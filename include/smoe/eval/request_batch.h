@@ -10,17 +10,9 @@
 
 #include "smoe/eval/pair_encoding.h"
 #include "smoe/model/model.h"
+#include "smoe/routing/routing_mode.h"
 
 namespace smoe {
-
-// Which token's state routes which tokens of a scored text.
-enum class RoutingMode {
-  kSegments,         // as in pre-training: runs of S from the first token, routed by their first token
-  kLastPromptToken,  // as in generation: context and first S continuation tokens by the last context token
-};
-// Throws ConfigError that lists the modes.
-RoutingMode parse_routing_mode(const std::string& text);
-std::string routing_mode_name(RoutingMode mode);
 
 struct PackingOptions {
   int64_t batch_tokens = 8192;  // most tokens of a batch, padding included; a longer row is a batch by itself

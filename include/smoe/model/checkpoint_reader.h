@@ -41,6 +41,9 @@ void write_checksums(const std::filesystem::path& checkpoint);
 // The `model` section of the checkpoint's config.yaml.
 ModelConfig read_checkpoint_model_config(const std::filesystem::path& checkpoint);
 
+// data.sequence_length in the checkpoint's config.yaml; nullopt where the config has none.
+std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint);
+
 // Copies tensors named like the parameters into `model`, converting between floating-point types. Missing,
 // surplus and misshapen tensors are all reported in one CheckpointError.
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
