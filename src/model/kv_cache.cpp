@@ -70,6 +70,19 @@ void KvCache::truncate(int64_t row, int64_t length) {
   current = length;
 }
 
+void KvCache::reserve(int64_t capacity) {
+  if (capacity <= capacity_) return;
+  for (std::vector<at::Tensor>* tensors : {&keys_, &values_}) {
+    for (at::Tensor& tensor : *tensors) {
+      at::Tensor grown =
+          at::zeros({tensor.size(0), tensor.size(1), capacity, tensor.size(3)}, tensor.options());
+      grown.narrow(2, 0, capacity_).copy_(tensor);
+      tensor = grown;
+    }
+  }
+  capacity_ = capacity;
+}
+
 KvCache KvCache::select_rows(const std::vector<int64_t>& sources) const {
   KvCache selected;
   selected.capacity_ = capacity_;
@@ -83,6 +96,20 @@ KvCache KvCache::select_rows(const std::vector<int64_t>& sources) const {
     selected.values_.push_back(values_[layer].index_select(0, index));
   }
   return selected;
+}
+
+KvCache KvCache::concatenate(KvCache first, KvCache second) {
+  first.reserve(second.capacity_);
+  second.reserve(first.capacity_);
+  KvCache both;
+  both.capacity_ = first.capacity_;
+  both.lengths_ = first.lengths_;
+  both.lengths_.insert(both.lengths_.end(), second.lengths_.begin(), second.lengths_.end());
+  for (size_t layer = 0; layer < first.keys_.size(); ++layer) {
+    both.keys_.push_back(at::cat({first.keys_[layer], second.keys_[layer]}));
+    both.values_.push_back(at::cat({first.values_[layer], second.values_[layer]}));
+  }
+  return both;
 }
 
 }  // namespace smoe

@@ -95,7 +95,11 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
   if (cache) {
     std::tie(k, v) = cache->append(layer, k, v);
   }
-  if (config.num_kv_heads != config.num_heads) {
+  const bool single_token = q.size(2) == 1;
+  if (config.num_kv_heads != config.num_heads && single_token) {
+    // The query heads of a group become the queries of their key head: no copy of the cache at every step.
+    q = q.view({q.size(0), config.num_kv_heads, -1, config.head_dim});
+  } else if (config.num_kv_heads != config.num_heads) {
     // Expanded by hand: the fused CPU kernel has no grouped-query form and would fall back to a slower one.
     const int64_t group = config.num_heads / config.num_kv_heads;
     k = k.repeat_interleave(group, 1);
@@ -107,7 +111,9 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
   }
   const at::Tensor mixed =
       at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
-                                       /*is_causal=*/!mask.has_value() && k.size(2) == q.size(2));
+                                       /*is_causal=*/!mask.has_value() && !single_token &&
+                                           k.size(2) == q.size(2));
+  if (single_token) return at::linear(mixed.flatten(1).unsqueeze(1), weights.o_proj);
   return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
 }
 

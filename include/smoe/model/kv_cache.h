@@ -41,8 +41,12 @@ class KvCache {
   void advance(const std::vector<int64_t>& num_kept);
   // Forgets the tokens of `row` from `length` on.
   void truncate(int64_t row, int64_t length);
+  // Makes room for `capacity` tokens a row; less than there is changes nothing.
+  void reserve(int64_t capacity);
   // Rows become copies of rows `sources[i]` of this cache (to share a prefix, or to drop finished rows).
   KvCache select_rows(const std::vector<int64_t>& sources) const;
+  // The rows of `first`, then those of `second`, with the larger of their capacities.
+  static KvCache concatenate(KvCache first, KvCache second);
 
  private:
   KvCache() = default;

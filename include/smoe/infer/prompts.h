@@ -1,0 +1,35 @@
+// What is continued: texts from a file or a dialogue, as token ids.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smoe/data/bos_policy.h"
+#include "smoe/data/tokenizer.h"
+
+namespace smoe {
+
+// The leading token of `policy`, if any, then the ids of `text`.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text, BosPolicy policy);
+
+// A file of prompts: one a line, or, for names that end in .jsonl, one object a line with the field `prompt`.
+// Blank lines are skipped. Throws DataError naming file and line, and for a file without prompts.
+std::vector<std::string> read_prompts(const std::filesystem::path& file);
+
+struct DialogueTurn {
+  std::string role;  // "system", "user" or "assistant"
+  std::string text;
+};
+
+// Turns a dialogue into the ids that the assistant's answer continues. A chat template is one such function.
+using DialogueEncoder = std::function<std::vector<int32_t>(const std::vector<DialogueTurn>& turns)>;
+
+// The turns' texts one after the other, without marks of roles: what a model knows before it is fine-tuned.
+// `tokenizer` must outlive the function.
+DialogueEncoder plain_dialogue(const Tokenizer& tokenizer, BosPolicy policy);
+
+}  // namespace smoe

@@ -1,0 +1,216 @@
+// smoe-generate: continues prompts with a checkpoint at any budget, from the command line, a file or a
+// terminal.
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <numeric>
+
+#include "smoe/core/error.h"
+#include "smoe/core/tool.h"
+#include "smoe/infer/generation_console.h"
+#include "smoe/infer/generation_report.h"
+#include "smoe/infer/generator.h"
+#include "smoe/infer/prompts.h"
+#include "smoe/model/checkpoint_reader.h"
+
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  std::string budget;
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  std::string routing = "segments";
+  std::string bos = "auto";
+  std::string device = "cpu";
+  std::optional<int64_t> segment_length;
+  int64_t num_samples = 1;
+  int64_t num_threads = 0;
+  bool stats = false;
+  bool json = false;
+  smoe::GenerationRequest request;
+  smoe::SessionLimits limits;
+};
+
+void add_prompt_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--checkpoint", arguments.checkpoint,
+                 "checkpoint folder, or run folder for its newest checkpoint")
+      ->required();
+  auto* prompt = app.add_option("--prompt", arguments.prompt, "text to continue");
+  app.add_option("--prompt-file", arguments.prompt_file,
+                 "one prompt a line, or *.jsonl with the field `prompt`; without a prompt: a dialogue")
+      ->excludes(prompt);
+  app.add_option("--bos", arguments.bos,
+                 "token before each prompt: auto (BOS if defined), always, never or eos")
+      ->capture_default_str();
+  app.add_option("--context-limit", arguments.request.context_limit,
+                 "most tokens of prompt and answer; default: data.sequence_length of the checkpoint")
+      ->check(CLI::PositiveNumber);
+}
+
+void add_model_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--budget", arguments.budget, "name or k of the active size, or all");
+  app.add_option("--segment-length", arguments.segment_length,
+                 "tokens between two choices of experts; default: as trained")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--routing", arguments.routing,
+                 "segments (as in pre-training) or last_prompt_token (as in fine-tuning)")
+      ->capture_default_str();
+  app.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--batch-rows", arguments.limits.max_rows, "answers computed at the same time")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
+void add_sampling_options(CLI::App& app, Arguments& arguments) {
+  smoe::SamplingConfig& sampling = arguments.request.sampling;
+  app.add_option("--max-new-tokens", arguments.request.max_new_tokens, "most tokens of an answer")
+      ->capture_default_str();
+  app.add_option("--temperature", sampling.temperature, "0: greedy")->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "draw from the k most probable tokens; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "draw from the most probable tokens that hold this share")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p,
+                 "draw from tokens at least this fraction as probable as the first")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "of the first sample of each prompt")->capture_default_str();
+  app.add_option("--num-samples", arguments.num_samples, "answers to each prompt and budget")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--stop", arguments.request.stops, "strings that end an answer");
+  app.add_flag("--stats", arguments.stats, "speed and refreshes, on standard error");
+  app.add_flag("--json", arguments.json, "one JSON object an answer");
+}
+
+// A dense model has no budgets to choose from; the index is then not looked at.
+std::vector<int64_t> chosen_budgets(const smoe::ModelConfig& config, const std::string& text) {
+  if (config.architecture == smoe::Architecture::kDense) return {0};
+  if (text == "all" || (text.empty() && config.budgets.size() == 1)) {
+    std::vector<int64_t> all(config.budgets.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  // An empty name is no budget, and the error lists those there are.
+  return {smoe::find_budget(config.budgets, text)};
+}
+
+struct LabelledRequest {
+  smoe::GenerationRequest request;
+  std::string prompt;
+  std::string budget;
+  int64_t sample = 0;
+};
+
+std::vector<LabelledRequest> make_requests(const Arguments& arguments,
+                                           const std::vector<std::string>& prompts,
+                                           const std::vector<int64_t>& budgets,
+                                           const smoe::ModelConfig& config,
+                                           const smoe::Tokenizer& tokenizer) {
+  std::vector<LabelledRequest> requests;
+  for (const std::string& prompt : prompts) {
+    for (const int64_t budget : budgets) {
+      for (int64_t sample = 0; sample < arguments.num_samples; ++sample) {
+        LabelledRequest labelled{arguments.request, prompt, "", sample};
+        labelled.request.prompt =
+            smoe::encode_prompt(tokenizer, prompt, smoe::parse_bos_policy(arguments.bos));
+        labelled.request.budget = budget;
+        if (sample > 0) {
+          labelled.request.sampling.seed =
+              smoe::mix_seeds(arguments.request.sampling.seed, static_cast<uint64_t>(sample));
+        }
+        if (config.architecture != smoe::Architecture::kDense) {
+          labelled.budget = config.budgets[static_cast<size_t>(budget)].name;
+        }
+        requests.push_back(std::move(labelled));
+      }
+    }
+  }
+  return requests;
+}
+
+void print_result(const Arguments& arguments, const LabelledRequest& asked,
+                  const smoe::GenerationResult& result, bool with_header) {
+  if (arguments.json) {
+    nlohmann::json value = smoe::result_to_json(result);
+    value["prompt"] = asked.prompt;
+    value["budget"] = asked.budget;
+    value["sample"] = asked.sample;
+    fmt::print("{}\n", value.dump());
+    return;
+  }
+  if (with_header) {
+    fmt::print("--- {}{}, sample {} ({})\n{}{}\n", asked.budget.empty() ? "" : "budget ", asked.budget,
+               asked.sample + 1, smoe::finish_reason_name(result.finish), asked.prompt, result.text);
+  }
+}
+
+int answer_prompts(const Arguments& arguments, std::vector<LabelledRequest> asked,
+                   smoe::Generator& generator) {
+  // Answers that are computed together cannot be shown together; a single one is shown while it grows.
+  const bool streams = asked.size() == 1 && !arguments.json;
+  std::vector<smoe::GenerationRequest> requests;
+  for (const LabelledRequest& labelled : asked) requests.push_back(labelled.request);
+  if (streams) {
+    requests.front().on_token = [](const smoe::TokenEvent& event) {
+      std::cout << event.text << std::flush;
+      return true;
+    };
+  }
+  const std::vector<smoe::GenerationResult> results = generator.generate(std::move(requests));
+  if (streams) std::cout << std::endl;
+  for (size_t i = 0; i < results.size(); ++i) print_result(arguments, asked[i], results[i], !streams);
+  if (arguments.stats) fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
+  return 0;
+}
+
+int run(Arguments& arguments) {
+  if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
+  smoe::check_sampling(arguments.request.sampling);
+  const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
+  const smoe::Model model = smoe::load_model(checkpoint, at::Device(arguments.device));
+  const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
+  const std::vector<int64_t> budgets = chosen_budgets(model.config(), arguments.budget);
+
+  smoe::GenerationRequest& request = arguments.request;
+  request.routing = smoe::parse_routing_mode(arguments.routing);
+  request.segment_length = arguments.segment_length.value_or(model.config().routing.segment_length);
+  request.stop_ids = smoe::default_stop_ids(*tokenizer);
+  request.continues_text = true;
+  if (!request.context_limit) request.context_limit = smoe::checkpoint_sequence_length(checkpoint);
+  smoe::Generator generator(model, *tokenizer, arguments.limits);
+
+  std::vector<std::string> prompts;
+  if (!arguments.prompt_file.empty()) prompts = smoe::read_prompts(arguments.prompt_file);
+  if (arguments.prompt) prompts.push_back(*arguments.prompt);
+  if (!prompts.empty()) {
+    return answer_prompts(arguments, make_requests(arguments, prompts, budgets, model.config(), *tokenizer),
+                          generator);
+  }
+  SMOE_CHECK(ConfigError, budgets.size() == 1 && arguments.num_samples == 1 && !arguments.json,
+             "a dialogue has one budget, one sample and no --json; give --prompt or --prompt-file for more");
+  request.budget = budgets.front();
+  smoe::GenerationConsole console(generator, model.config(), request,
+                                  smoe::plain_dialogue(*tokenizer, smoe::parse_bos_policy(arguments.bos)),
+                                  std::cout);
+  console.run(std::cin, isatty(STDIN_FILENO) != 0 ? "> " : "");
+  if (arguments.stats) fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Continues prompts with a checkpoint, at any active budget. Without a prompt: a dialogue.");
+  Arguments arguments;
+  add_prompt_options(app, arguments);
+  add_model_options(app, arguments);
+  add_sampling_options(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  return smoe::run_tool([&] { return run(arguments); });
+}
