@@ -1,0 +1,50 @@
+#include "smoe/routing/chat_segments.h"
+
+#include <algorithm>
+
+#include "smoe/core/error.h"
+
+namespace smoe {
+namespace {
+
+void append_runs(SegmentMap& map, int64_t row, int64_t begin, int64_t end, int64_t segment_length) {
+  for (int64_t start = begin; start < end; start += segment_length) {
+    map.segments.push_back({row, start, std::min(start + segment_length, end), start});
+  }
+}
+
+void append_dialogue(SegmentMap& map, int64_t row, const ChatSpan& dialogue, int64_t segment_length) {
+  int64_t prompt_begin = dialogue.begin;
+  for (const ResponseSpan& response : dialogue.responses) {
+    SMOE_ASSERT(response.begin > prompt_begin && response.end >= response.begin &&
+                response.end <= dialogue.end);
+    const int64_t first_end = std::min(response.begin + segment_length, response.end);
+    map.segments.push_back({row, prompt_begin, first_end, response.begin - 1});
+    append_runs(map, row, first_end, response.end, segment_length);
+    prompt_begin = response.end;
+  }
+  append_runs(map, row, prompt_begin, dialogue.end, segment_length);
+}
+
+}  // namespace
+
+SegmentMap chat_segments(const std::vector<ChatRow>& rows, int64_t num_tokens, int64_t segment_length) {
+  SMOE_ASSERT(num_tokens >= 1 && segment_length >= 1);
+  SegmentMap map{static_cast<int64_t>(rows.size()), num_tokens, {}};
+  for (int64_t row = 0; row < map.num_rows; ++row) {
+    int64_t at = 0;
+    for (const ChatSpan& dialogue : rows[static_cast<size_t>(row)]) {
+      SMOE_ASSERT(dialogue.begin == at && dialogue.end > at && dialogue.end <= num_tokens);
+      append_dialogue(map, row, dialogue, segment_length);
+      at = dialogue.end;
+    }
+    if (at == 0) {
+      map.segments.push_back({row, 0, num_tokens, 0});
+    } else {
+      map.segments.back().end = num_tokens;
+    }
+  }
+  return map;
+}
+
+}  // namespace smoe
