@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "document_json.h"
 #include "smoe/core/error.h"
 #include "smoe/data/utf8_validity.h"
 
@@ -57,7 +58,9 @@ std::string reason_of(const nlohmann::json::parse_error& error) {
   return std::string(colon == std::string_view::npos ? text : text.substr(colon + 2));
 }
 
-nlohmann::json parse_line(const DocumentRecord& record) {
+}  // namespace
+
+nlohmann::json parse_document_json(const DocumentRecord& record) {
   if (const auto offset = first_invalid_utf8(record.bytes)) {
     throw DataError(fmt::format("{}:{}:{}: invalid UTF-8 (byte 0x{:02X}); convert the file to UTF-8",
                                 *record.file, record.line, *offset + 1,
@@ -70,8 +73,6 @@ nlohmann::json parse_line(const DocumentRecord& record) {
                                 *record.file, record.line, error.byte, reason_of(error)));
   }
 }
-
-}  // namespace
 
 std::string document_text(DocumentRecord&& record, const std::string& text_key) {
   if (record.line == 0) {
@@ -87,7 +88,7 @@ std::string document_text(DocumentRecord&& record, const std::string& text_key) 
     }
     return std::move(record.bytes);
   }
-  nlohmann::json json = parse_line(record);
+  nlohmann::json json = parse_document_json(record);
   SMOE_CHECK(DataError, json.is_object(), "{}:{}:1: a JSON {} instead of an object with the key \"{}\"",
              *record.file, record.line, json.type_name(), text_key);
   const auto found = json.find(text_key);

@@ -1,25 +1,41 @@
 #include "smoe/data/training_data.h"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/random.h"
+#include "smoe/data/chat_row_source.h"
 #include "smoe/data/mixture_order.h"
-#include "smoe/data/row_source.h"
+#include "smoe/data/store_row_source.h"
 
 namespace smoe {
 
 struct TrainingData::Implementation {
   DataConfig config;
-  std::deque<RowSource> sources;
+  std::vector<std::unique_ptr<RowSource>> sources;
   std::optional<MixtureOrder> order;
 
-  // The row of the store that sample `sample.index` of a source reads: every pass has its own permutation.
+  // `open` makes the RowSource of one source of the config.
+  template <class Open>
+  void open_sources(const DataConfig& data_config, const Open& open) {
+    SMOE_CHECK(ConfigError, !data_config.train.empty(),
+               "data.train: no source is named; at least one token store or file of messages is needed");
+    config = data_config;
+    std::vector<double> weights;
+    std::vector<std::string> names;
+    for (const SourceConfig& source : config.train) {
+      sources.push_back(open(source));
+      weights.push_back(source.weight);
+      names.push_back(source.name);
+    }
+    order.emplace(weights, names, static_cast<uint64_t>(config.seed));
+  }
+
+  // The row of the source that sample `sample.index` of a source reads: every pass has its own permutation.
   int64_t row_of(const MixtureSample& sample) const {
-    const int64_t rows = sources[sample.source].num_rows();
+    const int64_t rows = sources[sample.source]->num_rows();
     const auto pass = static_cast<uint64_t>(sample.index / rows);
     const Permutation permutation(
         static_cast<uint64_t>(rows),
@@ -30,17 +46,18 @@ struct TrainingData::Implementation {
 
 TrainingData::TrainingData(const DataConfig& config, const std::string& tokenizer_hash, int64_t vocab_size)
     : implementation_(std::make_unique<Implementation>()) {
-  SMOE_CHECK(ConfigError, !config.train.empty(),
-             "data.train: no source is named; at least one token store is needed");
-  implementation_->config = config;
-  std::vector<double> weights;
-  std::vector<std::string> names;
-  for (const SourceConfig& source : config.train) {
-    implementation_->sources.emplace_back(source, config, tokenizer_hash, vocab_size, RowPurpose::kTraining);
-    weights.push_back(source.weight);
-    names.push_back(source.name);
-  }
-  implementation_->order.emplace(weights, names, static_cast<uint64_t>(config.seed));
+  implementation_->open_sources(config, [&](const SourceConfig& source) {
+    return std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size, RowPurpose::kTraining);
+  });
+}
+
+TrainingData::TrainingData(const DataConfig& config, const SftConfig& sft, const Tokenizer& tokenizer,
+                           int64_t vocab_size)
+    : implementation_(std::make_unique<Implementation>()) {
+  const ChatRenderer renderer(load_chat_template(sft.chat_template), tokenizer);
+  implementation_->open_sources(config, [&](const SourceConfig& source) {
+    return std::make_unique<ChatRowSource>(source, config, sft, renderer, vocab_size, RowPurpose::kTraining);
+  });
 }
 
 TrainingData::~TrainingData() = default;
@@ -50,7 +67,7 @@ Batch TrainingData::rows(int64_t position, int64_t count) const {
   const std::vector<MixtureSample> samples = data.order->samples(position, count);
   Batch batch = make_batch(count, data.config.sequence_length, data.config.sequences);
   for (int64_t i = 0; i < count; ++i) {
-    data.sources[samples[i].source].fill(data.row_of(samples[i]), batch, i);
+    data.sources[samples[i].source]->fill(data.row_of(samples[i]), batch, i);
     batch.sources[i] = samples[i].source;
   }
   return batch;
@@ -64,25 +81,23 @@ std::string TrainingData::fingerprint() const {
                   static_cast<int>(data.config.sequences), data.config.seed);
   const std::vector<int64_t> shares = data.order->shares();
   for (size_t i = 0; i < data.sources.size(); ++i) {
-    const TokenStoreInfo& info = data.sources[i].store().info;
-    text += fmt::format("source share {} bin {} idx {} tokenizer {}\n", shares[i], info.bin_sha256,
-                        info.idx_sha256, info.tokenizer_hash);
+    text += fmt::format("source share {} {}\n", shares[i], data.sources[i]->identity());
   }
   return sha256_of_bytes(text);
 }
 
 std::vector<int64_t> TrainingData::rows_per_epoch() const {
   std::vector<int64_t> rows;
-  for (const RowSource& source : implementation_->sources) {
-    rows.push_back(source.num_rows());
+  for (const auto& source : implementation_->sources) {
+    rows.push_back(source->num_rows());
   }
   return rows;
 }
 
 std::vector<int64_t> TrainingData::source_tokens() const {
   std::vector<int64_t> tokens;
-  for (const RowSource& source : implementation_->sources) {
-    tokens.push_back(source.store().dataset.num_tokens());
+  for (const auto& source : implementation_->sources) {
+    tokens.push_back(source->num_tokens());
   }
   return tokens;
 }
@@ -90,30 +105,39 @@ std::vector<int64_t> TrainingData::source_tokens() const {
 struct ValidationData::Implementation {
   SequenceKind sequences;
   int64_t row_tokens;
-  RowSource source;
+  std::unique_ptr<RowSource> source;
 };
 
 ValidationData::ValidationData(const SourceConfig& source, const DataConfig& config,
                                const std::string& tokenizer_hash, int64_t vocab_size)
     : implementation_(new Implementation{
           config.sequences, config.sequence_length,
-          RowSource(source, config, tokenizer_hash, vocab_size, RowPurpose::kValidation)}) {}
+          std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size,
+                                           RowPurpose::kValidation)}) {}
+
+ValidationData::ValidationData(const SourceConfig& source, const DataConfig& config, const SftConfig& sft,
+                               const Tokenizer& tokenizer, int64_t vocab_size)
+    : implementation_(new Implementation{
+          config.sequences, config.sequence_length,
+          std::make_unique<ChatRowSource>(
+              source, config, sft, ChatRenderer(load_chat_template(sft.chat_template), tokenizer), vocab_size,
+              RowPurpose::kValidation)}) {}
 
 ValidationData::~ValidationData() = default;
 
-int64_t ValidationData::num_rows() const { return implementation_->source.num_rows(); }
+int64_t ValidationData::num_rows() const { return implementation_->source->num_rows(); }
 
 Batch ValidationData::rows(int64_t begin, int64_t count) const {
   SMOE_ASSERT(begin >= 0 && count >= 0 && begin + count <= num_rows());
   Batch batch = make_batch(count, implementation_->row_tokens, implementation_->sequences);
   for (int64_t i = 0; i < count; ++i) {
-    implementation_->source.fill(begin + i, batch, i);
+    implementation_->source->fill(begin + i, batch, i);
   }
   return batch;
 }
 
 double ValidationData::bytes_per_token() const {
-  return implementation_->source.store().info.bytes_per_token();
+  return implementation_->source->bytes_per_target();
 }
 
 }  // namespace smoe

@@ -22,7 +22,7 @@ struct EnumNames<SequenceKind> {
                                         enum_name(SequenceKind::kPacked, "packed")};
 };
 
-// One token store of a mixture.
+// One source of a mixture: a token store, or a file of messages.
 struct SourceConfig {
   std::string name;
   std::string path;
@@ -31,7 +31,8 @@ struct SourceConfig {
 template <class Visitor>
 void visit_fields(Visitor& visitor, SourceConfig& config) {
   visitor.field("name", config.name, "label in metrics");
-  visitor.field("path", config.path, "token store without its extension (PATH.bin, PATH.idx, PATH.json)");
+  visitor.field("path", config.path, "token store without its extension (PATH.bin, PATH.idx, PATH.json); task sft: file of messages "
+                "(.jsonl, .jsonl.zst)");
   visitor.field("weight", config.weight, "share of the rows, relative to the other sources", positive());
 }
 
@@ -46,8 +47,8 @@ struct DataConfig {
 template <class Visitor>
 void visit_fields(Visitor& visitor, DataConfig& config) {
   visitor.field("tokenizer", config.tokenizer, "SentencePiece .model or Hugging Face tokenizer.json");
-  visitor.field("train", config.train, "mixture of token stores");
-  visitor.field("validation", config.validation, "token stores, each scored by itself (weights are ignored)");
+  visitor.field("train", config.train, "mixture of sources");
+  visitor.field("validation", config.validation, "sources, each scored by itself (weights are ignored)");
   visitor.field("sequence_length", config.sequence_length, "T: tokens a row", at_least(2));
   visitor.field("sequences", config.sequences, "rows cut from the stream, or documents packed and kept apart");
   visitor.field("seed", config.seed, "of the global order of the training rows");
