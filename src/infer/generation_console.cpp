@@ -51,6 +51,8 @@ void GenerationConsole::run(std::istream& in, const std::string& marker) {
 
 void GenerationConsole::command(const std::string& name, const std::string& argument) {
   if (name == "/budget") {
+    SMOE_CHECK(ConfigError, config_.architecture != Architecture::kDense,
+               "a dense model has one size and no budgets");
     settings_.budget = find_budget(config_.budgets, argument);
     out_ << "budget " << config_.budgets[static_cast<size_t>(settings_.budget)].name << "\n";
   } else if (name == "/segment") {
