@@ -20,7 +20,7 @@ struct SessionLimits {
   int64_t max_rows = 32;          // requests that run at the same time; the others wait in order
   int64_t prefill_tokens = 8192;  // most tokens of prompts fed at one time, padding included (a longer prompt
                                   // is fed alone)
-  int64_t chunk_tokens = 2048;  // longer prompts are fed in pieces, except where routed by their last token
+  int64_t chunk_tokens = 2048;    // longer prompts are fed in pieces, except where routed by their last token
 };
 
 // Not thread-safe. After step() has thrown, the session must not be used any more.
