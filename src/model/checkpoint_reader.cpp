@@ -182,7 +182,11 @@ std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& c
 }
 
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model) {
-  const SafetensorsFile file(checkpoint / kWeightsFile);
+  load_weights_file(checkpoint / kWeightsFile, model);
+}
+
+void load_weights_file(const std::filesystem::path& path, Model& model) {
+  const SafetensorsFile file(path);
   const std::string misfits = list_misfits(file, model.parameters());
   SMOE_CHECK(CheckpointError, misfits.empty(),
              "{}: the weights do not fit the model that config.yaml describes:{}\nUse the config.yaml that "

@@ -50,7 +50,8 @@ at::Tensor ParameterFactory::add(const std::string& name, at::IntArrayRef shape,
   return tensor;
 }
 
-DecoderLayer add_decoder_layer(ParameterFactory& factory, int64_t index, const ModelConfig& config) {
+DecoderLayer add_decoder_layer(ParameterFactory& factory, int64_t index, const ModelConfig& config,
+                               ExpertPlacement placement) {
   const std::string prefix = fmt::format("layers.{}", index);
   DecoderLayer layer;
   layer.attention_norm = factory.add(prefix + ".attention_norm.weight", {config.dim}, ParameterKind::kNorm);
@@ -63,7 +64,9 @@ DecoderLayer add_decoder_layer(ParameterFactory& factory, int64_t index, const M
   if (config.shared_dim() > 0) {
     layer.shared_expert = add_swiglu(factory, prefix + ".shared_expert", config.shared_dim(), config.dim);
   }
-  layer.routed_experts = add_experts(factory, prefix + ".routed_experts", config);
+  if (placement == ExpertPlacement::kParameters) {
+    layer.routed_experts = add_experts(factory, prefix + ".routed_experts", config);
+  }
   if (config.architecture == Architecture::kVanillaMoe) {
     layer.router_ED =
         factory.add(prefix + ".router.weight", {config.num_experts, config.dim}, ParameterKind::kRouter);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smoe/model/layers.h"
+#include "smoe/model/model.h"
 #include "smoe/model/model_config.h"
 #include "smoe/model/parameters.h"
 #include "smoe/model/routed_experts.h"
@@ -19,10 +20,10 @@ struct DecoderLayer {
   at::Tensor attention_norm;
   AttentionWeights attention;
   at::Tensor ffn_norm;
-  SwigluWeights feed_forward;   // dense layers
-  SwigluWeights shared_expert;  // MoE layers with shared experts
-  ExpertWeights routed_experts;
-  at::Tensor router_ED;  // vanilla MoE
+  SwigluWeights feed_forward;    // dense layers
+  SwigluWeights shared_expert;   // MoE layers with shared experts
+  ExpertWeights routed_experts;  // MoE layers, with placement kParameters
+  at::Tensor router_ED;          // vanilla MoE
 };
 
 // Allocates uninitialised parameters and keeps the list of their names.
@@ -38,6 +39,7 @@ class ParameterFactory {
 };
 
 // Layer `index` of the model, counted from the embedding.
-DecoderLayer add_decoder_layer(ParameterFactory& factory, int64_t index, const ModelConfig& config);
+DecoderLayer add_decoder_layer(ParameterFactory& factory, int64_t index, const ModelConfig& config,
+                               ExpertPlacement placement);
 
 }  // namespace smoe

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstring>
@@ -156,5 +157,48 @@ class ThreadOutputs {
  private:
   std::vector<at::Tensor> buffers_ND_;
 };
+
+// Rows of a chunk at most: enough for the matrix products to run at full speed, few enough for the scratch
+// blocks of a chunk to stay in a core's second-level cache.
+inline constexpr int64_t kMaxChunkRows = 256;
+inline constexpr int64_t kMinChunkRows = 32;
+// Multiply-adds below which another thread costs more than it brings.
+inline constexpr int64_t kMinThreadWork = int64_t{1} << 18;
+
+inline Sizes sizes_of(const ExpertWeights& weights) {
+  return {weights.gate_EhD.size(2), weights.gate_EhD.size(1)};
+}
+
+// The division that suits the number of threads and the size of the work.
+inline ExpertWork divide_for_this_machine(const ExpertSchedule& schedule, const Sizes& sizes) {
+  const int64_t multiply_adds = 3 * schedule.total_rows * sizes.dim * sizes.expert_dim;
+  const int64_t num_threads = std::clamp<int64_t>(multiply_adds / kMinThreadWork, 1, at::get_num_threads());
+  // Several chunks a thread, so that the shares come out even.
+  const int64_t even_rows = schedule.total_rows / (4 * num_threads);
+  return divide_expert_work(schedule, std::clamp(even_rows, kMinChunkRows, kMaxChunkRows), num_threads);
+}
+
+// Calls body(thread) once for each thread of the division, in parallel.
+template <class Body>
+void for_each_thread(const ExpertWork& work, const Body& body) {
+  at::parallel_for(0, work.num_threads(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t thread = begin; thread < end; ++thread) {
+      body(thread);
+    }
+  });
+}
+
+// Calls visit(piece index, offset of its rows in a [M, h] matrix, values in them, its mask) for the pieces of
+// `chunk`.
+template <class Scalar, class Visit>
+void for_each_piece(const ExpertSchedule& schedule, const ExpertWork& work, const ExpertChunk& chunk,
+                    int64_t expert_dim, const Visit& visit) {
+  int64_t offset = 0;
+  for (int64_t index = chunk.first_piece; index < chunk.end_piece; ++index) {
+    const int64_t count = work.pieces[index].count * expert_dim;
+    visit(index, offset, count, static_cast<Scalar>(schedule.runs[work.pieces[index].run].mask));
+    offset += count;
+  }
+}
 
 }  // namespace smoe

@@ -4,6 +4,16 @@
 
 namespace smoe {
 
+at::Tensor make_ranges_tensor(const std::vector<TokenRange>& segments) {
+  at::Tensor ranges_Q2 = at::empty({static_cast<int64_t>(segments.size()), 2}, at::kLong);
+  auto* values = ranges_Q2.mutable_data_ptr<int64_t>();
+  for (const TokenRange& segment : segments) {
+    *values++ = segment.begin;
+    *values++ = segment.end;
+  }
+  return ranges_Q2;
+}
+
 ExpertSchedule make_expert_schedule(const at::Tensor& mask_QE, const at::Tensor& ranges_Q2) {
   const at::Tensor mask_double_QE = mask_QE.detach().to(at::kDouble).contiguous();
   const int64_t num_segments = mask_QE.size(0);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "smoe/model/routed_experts.h"
+
 namespace smoe {
 
 // Rows [begin, begin + count) of one segment, computed by one expert with one mask value.
@@ -28,6 +30,9 @@ struct ExpertSchedule {
 
   int64_t num_experts() const { return static_cast<int64_t>(num_rows.size()); }
 };
+
+// int64 [Q, 2]: begin and end of each segment.
+at::Tensor make_ranges_tensor(const std::vector<TokenRange>& segments);
 
 // `mask_QE` is a floating tensor and `ranges_Q2` int64 (begin, end), both on the CPU.
 ExpertSchedule make_expert_schedule(const at::Tensor& mask_QE, const at::Tensor& ranges_Q2);

@@ -8,6 +8,7 @@
 #include "smoe/model/layers.h"
 #include "smoe/model/mask_generator.h"
 #include "smoe/model/routed_experts.h"
+#include "smoe/model/routed_experts_listed.h"
 #include "smoe/model/token_router.h"
 
 namespace smoe {
@@ -39,6 +40,22 @@ struct ForwardContext {
   at::Tensor attention_mask;
 };
 
+// What the MoE layers of a forward without gradients have instead of stacked weights.
+struct InferenceExperts {
+  ExpertDemand demand;
+  std::unique_ptr<ExpertDelivery> delivery;  // null where the weights are parameters
+};
+
+// Inference on the CPU needs no stacked weights and has a faster path for single tokens.
+bool runs_listed(const at::Tensor& h_BTD) {
+  return !at::GradMode::is_enabled() && h_BTD.is_cpu() && h_BTD.scalar_type() == at::kFloat;
+}
+
+at::Tensor add_shared_expert(const DecoderLayer& layer, const at::Tensor& x_BTD,
+                             const at::Tensor& routed_BTD) {
+  return layer.shared_expert.gate_FD.defined() ? swiglu(x_BTD, layer.shared_expert) + routed_BTD : routed_BTD;
+}
+
 // The segments that make a choice of their own, as opposed to carrying on an earlier one.
 SegmentMap routed_segments(const SegmentMap& segments, std::vector<int64_t>& indices) {
   SegmentMap routed{segments.num_rows, segments.num_tokens, {}};
@@ -64,8 +81,11 @@ struct Model::Implementation {
   at::Tensor selection_bias_LE;
   at::Tensor final_norm;
   at::Tensor output_VD;  // undefined when tied
+  ExpertPlacement placement;
+  std::shared_ptr<ExpertProvider> provider;
 
-  Implementation(const ModelConfig& model_config, at::Device model_device, at::ScalarType dtype);
+  Implementation(const ModelConfig& model_config, at::Device model_device, at::ScalarType dtype,
+                 ExpertPlacement expert_placement);
 
   void check_input(const ModelInput& input) const;
   int64_t experts_of_row(const ModelInput& input, int64_t row) const;
@@ -79,15 +99,16 @@ struct Model::Implementation {
   at::Tensor run_moe_layers(at::Tensor h_BTD, const ForwardContext& context, ModelOutput& output) const;
   RoutingPlan route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                              const SelectionControls& controls) const;
-  at::Tensor moe_feed_forward(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& mask,
-                              const std::vector<TokenRange>& ranges) const;
+  InferenceExperts start_inference_experts(const ModelOutput& output) const;
+  ListedExperts listed_experts(int64_t moe_layer, const at::Tensor& mask_QE,
+                               const InferenceExperts& experts) const;
   at::Tensor token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& count_N,
                                 TokenRouterLosses& losses) const;
 };
 
 Model::Implementation::Implementation(const ModelConfig& model_config, at::Device model_device,
-                                      at::ScalarType dtype)
-    : config(model_config), device(model_device) {
+                                      at::ScalarType dtype, ExpertPlacement expert_placement)
+    : config(model_config), device(model_device), placement(expert_placement) {
   ParameterFactory factory(at::TensorOptions().dtype(dtype).device(device), parameters);
   token_embedding_VD =
       factory.add("token_embedding.weight", {config.vocab_size, config.dim}, ParameterKind::kEmbedding);
@@ -97,7 +118,7 @@ Model::Implementation::Implementation(const ModelConfig& model_config, at::Devic
                                  ParameterKind::kEmbedding);
   }
   for (int64_t index = 0; index < config.num_layers(); ++index) {
-    layers.push_back(add_decoder_layer(factory, index, config));
+    layers.push_back(add_decoder_layer(factory, index, config, placement));
   }
   if (stepped) {
     mask_generator.norm = factory.add("mask_generator.norm.weight", {config.dim}, ParameterKind::kNorm);
@@ -205,6 +226,14 @@ RoutingPlan Model::Implementation::route_segments(const at::Tensor& h_BTD, const
                                                   const SelectionControls& controls) const {
   std::vector<int64_t> indices;
   const SegmentMap routed = routed_segments(input.segments, indices);
+  if (routed.segments.empty()) {
+    // Most steps of a generation: nothing to choose.
+    SMOE_ASSERT(input.carried_mask_BLE.defined());
+    RoutingPlan carried;
+    carried.mask_QLE =
+        input.carried_mask_BLE.index_select(0, input.segments.segment_rows().to(h_BTD.device()));
+    return carried;
+  }
   at::Tensor router_offset_BD;
   if (config.size_embedding == SizeEmbedding::kRouterOnly) {
     router_offset_BD = size_embedding_BD(input);
@@ -224,13 +253,30 @@ RoutingPlan Model::Implementation::route_segments(const at::Tensor& h_BTD, const
   return plan;
 }
 
-at::Tensor Model::Implementation::moe_feed_forward(const DecoderLayer& layer, const at::Tensor& x_BTD,
-                                                   const at::Tensor& mask,
-                                                   const std::vector<TokenRange>& ranges) const {
-  const at::Tensor routed = routed_experts(x_BTD.flatten(0, 1), layer.routed_experts,
-                                           mask.to(x_BTD.scalar_type()), ranges, config.routing.mask_gradient)
-                                .view_as(x_BTD);
-  return layer.shared_expert.gate_FD.defined() ? swiglu(x_BTD, layer.shared_expert) + routed : routed;
+InferenceExperts Model::Implementation::start_inference_experts(const ModelOutput& output) const {
+  InferenceExperts experts;
+  if (output.plan) {
+    experts.demand.experts_of_layer = selected_experts(output.plan->mask_QLE);
+    experts.demand.is_new_choice = output.plan->count_Q.defined();
+  }
+  if (placement == ExpertPlacement::kProvider) {
+    SMOE_ASSERT(provider != nullptr);
+    experts.delivery = provider->begin(experts.demand);
+  }
+  return experts;
+}
+
+ListedExperts Model::Implementation::listed_experts(int64_t moe_layer, const at::Tensor& mask_QE,
+                                                    const InferenceExperts& experts) const {
+  const auto& planned = experts.demand.experts_of_layer;
+  std::vector<int64_t> selected = planned.empty() ? selected_experts(mask_QE.unsqueeze(1)).front()
+                                                  : planned[static_cast<size_t>(moe_layer)];
+  if (!experts.delivery) {
+    const DecoderLayer& layer = layers[static_cast<size_t>(config.num_dense_layers + moe_layer)];
+    return list_resident_experts(layer.routed_experts, std::move(selected));
+  }
+  std::vector<ExpertView> views = experts.delivery->wait(moe_layer, selected);
+  return {{config.dim, config.expert_dim}, std::move(selected), std::move(views)};
 }
 
 at::Tensor Model::Implementation::token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD,
@@ -263,6 +309,8 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const Forward
     ranges = single_token_ranges(context.input->tokens_BT.numel());
     count_N = count_per_token(*context.input);
   }
+  std::optional<InferenceExperts> inference;
+  if (runs_listed(h_BTD)) inference = start_inference_experts(output);
   for (int64_t moe_layer = 0; moe_layer < config.num_moe_layers; ++moe_layer) {
     const int64_t index = config.num_dense_layers + moe_layer;
     const DecoderLayer& layer = layers[static_cast<size_t>(index)];
@@ -270,13 +318,18 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const Forward
     const at::Tensor normed = rms_norm(h_BTD, layer.ffn_norm, config.norm_eps);
     const at::Tensor mask = output.plan ? output.plan->mask_QLE.select(1, moe_layer)
                                         : token_routing_mask(layer, normed, count_N, *output.token_router);
-    h_BTD = h_BTD + moe_feed_forward(layer, normed, mask, ranges);
+    const at::Tensor x_ND = normed.flatten(0, 1);
+    const at::Tensor routed =
+        inference ? routed_experts_listed(x_ND, listed_experts(moe_layer, mask, *inference), mask, ranges)
+                  : routed_experts(x_ND, layer.routed_experts, mask.to(x_ND.scalar_type()), ranges,
+                                   config.routing.mask_gradient);
+    h_BTD = h_BTD + add_shared_expert(layer, normed, routed.view_as(normed));
   }
   return h_BTD;
 }
 
-Model::Model(const ModelConfig& config, at::Device device, at::ScalarType dtype)
-    : implementation_(std::make_unique<Implementation>(config, device, dtype)) {}
+Model::Model(const ModelConfig& config, at::Device device, at::ScalarType dtype, ExpertPlacement placement)
+    : implementation_(std::make_unique<Implementation>(config, device, dtype, placement)) {}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -285,9 +338,14 @@ void Model::initialize(uint64_t seed) {
   initialize_parameters(implementation_->parameters, implementation_->config, seed);
 }
 
+void Model::set_expert_provider(std::shared_ptr<ExpertProvider> provider) {
+  implementation_->provider = std::move(provider);
+}
+
 ModelOutput Model::forward(const ModelInput& input, const SelectionControls& controls) const {
   const Implementation& self = *implementation_;
   self.check_input(input);
+  SMOE_ASSERT(self.placement == ExpertPlacement::kParameters || runs_listed(self.token_embedding_VD));
   const ForwardContext context = self.make_context(input);
   at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
   ModelOutput output;

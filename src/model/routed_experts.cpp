@@ -75,16 +75,6 @@ void check_arguments(const at::Tensor& x_ND, const ExpertWeights& weights, const
   check_ranges(segments, x_ND.size(0));
 }
 
-at::Tensor ranges_tensor(const std::vector<TokenRange>& segments) {
-  at::Tensor ranges_Q2 = at::empty({static_cast<int64_t>(segments.size()), 2}, at::kLong);
-  auto* values = ranges_Q2.mutable_data_ptr<int64_t>();
-  for (const TokenRange& segment : segments) {
-    *values++ = segment.begin;
-    *values++ = segment.end;
-  }
-  return ranges_Q2;
-}
-
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -94,7 +84,7 @@ class SparseExpertsFunction : public torch::autograd::Function<SparseExpertsFunc
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const at::Tensor& gate_EhD,
                             const at::Tensor& up_EhD, const at::Tensor& down_EDh, const at::Tensor& mask_QE,
                             const std::vector<TokenRange>& segments) {
-    const at::Tensor ranges_Q2 = ranges_tensor(segments);
+    const at::Tensor ranges_Q2 = make_ranges_tensor(segments);
     // On CUDA this waits for the mask: what is computed depends on it.
     const at::Tensor host_mask_QE = mask_QE.cpu();
     context->save_for_backward({x_ND, gate_EhD, up_EhD, down_EDh, host_mask_QE, ranges_Q2});
@@ -138,7 +128,7 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
   const int64_t expert_dim = weights.gate_EhD.size(1);
   const int64_t dim = x_ND.size(1);
   // The experts side by side are one wide SwiGLU.
-  const at::Tensor ranges_Q2 = ranges_tensor(segments);
+  const at::Tensor ranges_Q2 = make_ranges_tensor(segments);
   const at::Tensor count_Q = (ranges_Q2.select(1, 1) - ranges_Q2.select(1, 0)).to(x_ND.device());
   const at::Tensor mask_NE = mask_QE.to(x_ND.scalar_type()).repeat_interleave(count_Q, 0);
   const at::Tensor gate_Nw = at::linear(x_ND, weights.gate_EhD.reshape({num_experts * expert_dim, dim}));

@@ -4,14 +4,7 @@
 #include <bit>
 #include <cmath>
 
-// The loops are written once for the widest registers of the machine; the resolver of a cloned function
-// runs before the address sanitizer does, so that build takes the baseline.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define SMOE_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define SMOE_VECTOR_CLONES
-#endif
-#define SMOE_INLINE __attribute__((always_inline)) inline
+#include "vector_clones.h"
 
 namespace smoe {
 namespace {

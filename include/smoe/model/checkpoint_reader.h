@@ -48,6 +48,9 @@ std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& c
 // surplus and misshapen tensors are all reported in one CheckpointError.
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
 
+// The same from one safetensors file.
+void load_weights_file(const std::filesystem::path& path, Model& model);
+
 // The file of the tokenizer inside the checkpoint. Throws CheckpointError if there is none.
 std::filesystem::path checkpoint_tokenizer(const std::filesystem::path& checkpoint);
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "smoe/model/expert_provider.h"
 #include "smoe/model/kv_cache.h"
 #include "smoe/model/model_config.h"
 #include "smoe/model/parameters.h"
@@ -48,10 +49,17 @@ struct ModelOutput {
   std::optional<TokenRouterLosses> token_router;  // vanilla_moe
 };
 
+// Where a model has the weights of its routed experts.
+enum class ExpertPlacement {
+  kParameters,  // stacked tensors among its parameters
+  kProvider,    // elsewhere: for inference, through an ExpertProvider (CPU, float32)
+};
+
 class Model {
  public:
   // Allocates the parameters (uninitialised) on `device`; they require gradients.
-  Model(const ModelConfig& config, at::Device device, at::ScalarType dtype = at::kFloat);
+  Model(const ModelConfig& config, at::Device device, at::ScalarType dtype = at::kFloat,
+        ExpertPlacement placement = ExpertPlacement::kParameters);
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -60,7 +68,12 @@ class Model {
   // axis), 1/sqrt(D) for embeddings, ones for norms. A function of (seed, parameter name) only.
   void initialize(uint64_t seed);
 
-  // Runs the decoder. `controls` default to evaluation (no noise, no random masks).
+  // Must be set before the first forward of a model with placement kProvider.
+  void set_expert_provider(std::shared_ptr<ExpertProvider> provider);
+
+  // Runs the decoder. `controls` default to evaluation (no noise, no random masks). Without gradients, on the
+  // CPU in float32, the routed experts run through routed_experts_listed wherever their weights are, so that
+  // both placements give the same bits.
   ModelOutput forward(const ModelInput& input, const SelectionControls& controls = {}) const;
 
   // Weight [V, D] of the output head: the token embedding when tied.

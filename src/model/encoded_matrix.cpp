@@ -1,0 +1,156 @@
+#include "encoded_matrix.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "vector_clones.h"
+
+namespace smoe {
+namespace {
+
+// Sixteen partial sums a row whatever the registers of the machine: the compiler cannot reorder them.
+constexpr int64_t kLanes = 16;
+// Rows that share the loads of the vector and whose sums run side by side.
+constexpr int64_t kRowBlock = 4;
+
+using Floats = float __attribute__((vector_size(64)));
+using Words = uint32_t __attribute__((vector_size(64)));
+using Integers = int32_t __attribute__((vector_size(64)));
+using HalfWords = uint16_t __attribute__((vector_size(32)));
+using Bytes = int8_t __attribute__((vector_size(16)));
+
+// Vectors go in and out by reference: by value, their calling convention would depend on the target.
+SMOE_INLINE void load_lanes(const float* source, float, Floats& values) {
+  std::memcpy(&values, source, sizeof(values));
+}
+SMOE_INLINE void load_lanes(const uint16_t* source, float, Floats& values) {
+  HalfWords halves;
+  std::memcpy(&halves, source, sizeof(halves));
+  const Words words = __builtin_convertvector(halves, Words) << 16;
+  std::memcpy(&values, &words, sizeof(values));
+}
+SMOE_INLINE void load_lanes(const int8_t* source, float scale, Floats& values) {
+  Bytes bytes;
+  std::memcpy(&bytes, source, sizeof(bytes));
+  values = __builtin_convertvector(__builtin_convertvector(bytes, Integers), Floats) * scale;
+}
+
+template <class Element>
+SMOE_INLINE void load_tail(const Element* source, int64_t count, float scale, Floats& values) {
+  Element padded[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) padded[i] = source[i];
+  load_lanes(padded, scale, values);
+}
+
+SMOE_INLINE float sum_of_lanes(const Floats& lanes) {
+  float sums[kLanes];
+  std::memcpy(sums, &lanes, sizeof(sums));
+  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (int64_t i = 0; i < width; ++i) sums[i] += sums[i + width];
+  }
+  return sums[0];
+}
+
+template <int64_t kRows, class Element>
+SMOE_INLINE void multiply_block(const Element* rows, const float* scales, int64_t columns,
+                                const float* vector, float* product, bool accumulate) {
+  Floats sums[kRows] = {};
+  float scale[kRows];
+  for (int64_t r = 0; r < kRows; ++r) scale[r] = scales == nullptr ? 1.0F : scales[r];
+  const int64_t whole = columns - columns % kLanes;
+  for (int64_t c = 0; c < whole; c += kLanes) {
+    Floats input;
+    load_lanes(vector + c, 1.0F, input);
+    for (int64_t r = 0; r < kRows; ++r) {
+      Floats values;
+      load_lanes(rows + r * columns + c, scale[r], values);
+      sums[r] += values * input;
+    }
+  }
+  if (whole < columns) {
+    Floats input;
+    load_tail(vector + whole, columns - whole, 1.0F, input);
+    for (int64_t r = 0; r < kRows; ++r) {
+      Floats values;
+      load_tail(rows + r * columns + whole, columns - whole, scale[r], values);
+      sums[r] += values * input;
+    }
+  }
+  for (int64_t r = 0; r < kRows; ++r) {
+    const float sum = sum_of_lanes(sums[r]);
+    product[r] = accumulate ? product[r] + sum : sum;
+  }
+}
+
+template <class Element>
+SMOE_INLINE void multiply_all(const EncodedMatrix& matrix, const float* vector, float* product,
+                              bool accumulate) {
+  const auto* data = static_cast<const Element*>(matrix.data);
+  const float* scales = matrix.row_scale;
+  int64_t row = 0;
+  for (; row + kRowBlock <= matrix.rows; row += kRowBlock) {
+    multiply_block<kRowBlock>(data + row * matrix.columns, scales == nullptr ? nullptr : scales + row,
+                              matrix.columns, vector, product + row, accumulate);
+  }
+  for (; row < matrix.rows; ++row) {
+    multiply_block<1>(data + row * matrix.columns, scales == nullptr ? nullptr : scales + row, matrix.columns,
+                      vector, product + row, accumulate);
+  }
+}
+
+template <class Element>
+SMOE_INLINE void decode_all(const EncodedMatrix& matrix, float* values) {
+  const auto* data = static_cast<const Element*>(matrix.data);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const float scale = matrix.row_scale == nullptr ? 1.0F : matrix.row_scale[row];
+    const Element* source = data + row * matrix.columns;
+    float* target = values + row * matrix.columns;
+    Floats lanes;
+    int64_t c = 0;
+    for (; c + kLanes <= matrix.columns; c += kLanes) {
+      load_lanes(source + c, scale, lanes);
+      std::memcpy(target + c, &lanes, sizeof(lanes));
+    }
+    if (c < matrix.columns) {
+      load_tail(source + c, matrix.columns - c, scale, lanes);
+      std::memcpy(target + c, &lanes, static_cast<size_t>(matrix.columns - c) * sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+
+EncodedMatrix gate_matrix(const ExpertView& view, const ExpertShape& shape) {
+  return {view.encoding, view.gate_hD, view.gate_scale_h, shape.expert_dim, shape.dim};
+}
+EncodedMatrix up_matrix(const ExpertView& view, const ExpertShape& shape) {
+  return {view.encoding, view.up_hD, view.up_scale_h, shape.expert_dim, shape.dim};
+}
+EncodedMatrix down_matrix(const ExpertView& view, const ExpertShape& shape) {
+  return {view.encoding, view.down_Dh, view.down_scale_D, shape.dim, shape.expert_dim};
+}
+
+SMOE_VECTOR_CLONES void multiply_vector(const EncodedMatrix& matrix, const float* vector, float* product,
+                                        bool accumulate) {
+  switch (matrix.encoding) {
+    case ExpertEncoding::kFloat32:
+      return multiply_all<float>(matrix, vector, product, accumulate);
+    case ExpertEncoding::kBfloat16:
+      return multiply_all<uint16_t>(matrix, vector, product, accumulate);
+    case ExpertEncoding::kInt8:
+      return multiply_all<int8_t>(matrix, vector, product, accumulate);
+  }
+}
+
+SMOE_VECTOR_CLONES void decode_matrix(const EncodedMatrix& matrix, float* values) {
+  switch (matrix.encoding) {
+    case ExpertEncoding::kFloat32:
+      return decode_all<float>(matrix, values);
+    case ExpertEncoding::kBfloat16:
+      return decode_all<uint16_t>(matrix, values);
+    case ExpertEncoding::kInt8:
+      return decode_all<int8_t>(matrix, values);
+  }
+}
+
+}  // namespace smoe
