@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 
@@ -286,10 +287,39 @@ TEST(Initialization, DependsOnSeedAndNameOnly) {
     EXPECT_TRUE(at::equal(parameter.tensor, second.parameters()[index].tensor)) << parameter.name;
     if (parameter.kind == ParameterKind::kMatrix) {
       EXPECT_FALSE(at::equal(parameter.tensor, other.parameters()[index].tensor)) << parameter.name;
-      const double fan_in = static_cast<double>(parameter.tensor.size(-1));
-      EXPECT_NEAR(parameter.tensor.std().item<double>() * std::sqrt(fan_in), 1.0, 0.15) << parameter.name;
     }
   }
+}
+
+TEST(Initialization, KeepsTheResidualStreamsVarianceWhateverTheDepthAndBudget) {
+  ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+  config.dim = 64;
+  config.expert_dim = 32;
+  config.dense_ffn_dim = 96;
+  const Model model = tiny_model(config);
+  const double layers = 2.0 * static_cast<double>(config.num_layers());
+  const std::map<std::string, double> expected_fan_in = {
+      {"layers.0.attention.q_proj.weight", 64},
+      {"layers.0.feed_forward.up_proj.weight", 64},
+      {"layers.3.routed_experts.gate_proj.weight", 64},
+      {"layers.0.attention.o_proj.weight", layers * 32},
+      {"layers.0.feed_forward.down_proj.weight", layers * 96},
+      // One shared and six routed experts at the largest budget.
+      {"layers.3.shared_expert.down_proj.weight", layers * 7 * 32},
+      {"layers.3.routed_experts.down_proj.weight", layers * 7 * 32},
+      {"token_embedding.weight", 64},
+  };
+  size_t found = 0;
+  for (const NamedParameter& parameter : model.parameters()) {
+    const auto expected = expected_fan_in.find(parameter.name);
+    if (expected == expected_fan_in.end()) {
+      continue;
+    }
+    ++found;
+    EXPECT_NEAR(parameter.tensor.std().item<double>() * std::sqrt(expected->second), 1.0, 0.06)
+        << parameter.name;
+  }
+  EXPECT_EQ(found, expected_fan_in.size());
 }
 
 }  // namespace

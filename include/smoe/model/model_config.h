@@ -76,6 +76,7 @@ struct ModelConfig {
   RoutingConfig routing;
   TokenRouterConfig token_router;
   double router_init_scale = 1.0;
+  double residual_init_scale = 1.0;
 
   int64_t num_layers() const { return num_dense_layers + num_moe_layers; }
   int64_t shared_dim() const { return num_shared_experts * expert_dim; }
@@ -107,6 +108,12 @@ void visit_fields(Visitor& visitor, ModelConfig& config) {
       "router_init_scale", config.router_init_scale,
       "factor on the 1/sqrt(D) standard deviation of the router's or mask generator's initial weights",
       at_least(0.0));
+  visitor.field(
+      "residual_init_scale", config.residual_init_scale,
+      "factor on the initial weights that write into the residual stream (o_proj, down_proj), whose "
+      "standard deviation is 1/sqrt(2 * layers * active fan-in); the active fan-in of an expert sum is "
+      "(s + largest k) * h",
+      positive());
 }
 
 // Cross-field rules: divisibility, budgets ascending and at most E, architectures with and without MoE
