@@ -46,8 +46,12 @@ std::string tokenizer_name(const fs::path& tokenizer) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, fs::path tokenizer)
-    : folder_(std::move(folder)), config_(config), tokenizer_(std::move(tokenizer)) {
+CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, fs::path tokenizer,
+                                   std::vector<CheckpointFile> extra_files)
+    : folder_(std::move(folder)),
+      config_(config),
+      tokenizer_(std::move(tokenizer)),
+      extra_files_(std::move(extra_files)) {
   fs::create_directories(folder_);
   std::vector<fs::path> abandoned;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
@@ -69,6 +73,7 @@ fs::path CheckpointWriter::save(const Model& model, const Optimizer& optimizer, 
   write_file_atomically(temporary / "config.yaml", dump_config(config_));
   write_file_atomically(temporary / "train_state.json", train_state_to_json(state));
   fs::copy_file(tokenizer_, temporary / tokenizer_name(tokenizer_));
+  for (const CheckpointFile& file : extra_files_) write_file_atomically(temporary / file.name, file.content);
   write_checksums(temporary);
   folder.commit();
   write_file_atomically(folder_ / "latest", final_path.filename().string() + "\n");

@@ -11,6 +11,8 @@
 #include "smoe/model/parameter_counts.h"
 #include "smoe/train/budget_sampler.h"
 #include "smoe/train/gradient_accumulator.h"
+#include "smoe/train/initialize_from.h"
+#include "smoe/train/run_data.h"
 #include "smoe/train/validation.h"
 
 namespace smoe {
@@ -60,10 +62,11 @@ std::string describe_sizes(const TrainConfig& config) {
 
 std::string describe_run(const TrainConfig& config) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
-  const TrainingData data(config.data, tokenizer->hash(), config.model.vocab_size);
-  const Validation validation(config, tokenizer->hash());
+  const TrainingData data = open_training_data(config, *tokenizer);
+  const Validation validation(config, *tokenizer);
   const Batch batch = data.rows(0, config.batch_size);
   check_writable(config.run_folder);
+  if (!config.initialize_from.empty()) check_initial_checkpoint(config, *tokenizer);
 
   std::string text = describe_sizes(config);
   const std::vector<int64_t> tokens = data.source_tokens();

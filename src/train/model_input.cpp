@@ -19,12 +19,14 @@ Batch slice_rows(const Batch& batch, int64_t begin, int64_t count) {
   if (!batch.sources.empty()) {
     rows.sources.assign(batch.sources.begin() + begin, batch.sources.begin() + begin + count);
   }
+  if (!batch.chats.empty()) {
+    rows.chats.assign(batch.chats.begin() + begin, batch.chats.begin() + begin + count);
+  }
   return rows;
 }
 
 SegmentMap make_segments(const Batch& batch, int64_t segment_length) {
-  if (batch.documents_BT.defined()) return fixed_segments(batch.documents_BT, segment_length);
-  return fixed_segments(batch.num_rows(), batch.num_tokens(), segment_length);
+  return batch_segments(batch, segment_length);
 }
 
 ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,

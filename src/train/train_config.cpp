@@ -60,17 +60,31 @@ void check_device(const TrainConfig& config, ConfigProblems& problems) {
   }
 }
 
+void check_task(const TrainConfig& config, ConfigProblems& problems) {
+  if (config.task != TrainTask::kSft) return;
+  if (config.sft.chat_template.empty()) {
+    problems.add_rule("sft.chat_template", "task",
+                      "is empty; fine-tuning needs a chat template, for example "
+                      "configs/chat_templates/chatml.yaml");
+  }
+  if (config.data.sequences != SequenceKind::kPacked) {
+    problems.add_rule("data.sequences", "task",
+                      "dialogues are packed and kept apart; set data.sequences to packed for task sft");
+  }
+}
+
 }  // namespace
 
 void validate(const TrainConfig& config, ConfigProblems& problems) {
   check_budget_weights(config, problems);
   check_schedule(config, problems);
   check_device(config, problems);
+  check_task(config, problems);
   if (config.run_folder.empty())
     problems.add_rule("run_folder", "is empty; give the folder that receives the run");
   if (config.data.tokenizer.empty())
     problems.add_rule("data.tokenizer", "is empty; give the tokenizer's file");
-  if (config.data.train.empty()) problems.add_rule("data.train", "is empty; name at least one token store");
+  if (config.data.train.empty()) problems.add_rule("data.train", "is empty; name at least one source");
   for (const auto* beta : {&config.optimizer.beta1, &config.optimizer.beta2}) {
     const char* key = beta == &config.optimizer.beta1 ? "optimizer.beta1" : "optimizer.beta2";
     if (*beta >= 1.0) problems.add_rule(key, "must be below 1: with 1 the moment never moves");

@@ -13,7 +13,9 @@
 #include "smoe/core/tool.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/train/console_log.h"
+#include "smoe/train/initialize_from.h"
 #include "smoe/train/metrics_log.h"
+#include "smoe/train/run_data.h"
 #include "smoe/train/schedule.h"
 #include "smoe/train/stop_signal.h"
 #include "smoe/train/tensorboard.h"
@@ -60,13 +62,13 @@ Trainer::Trainer(TrainConfig config, TrainerOptions options)
       options_(std::move(options)),
       folder_(config_.run_folder, options_.resume || !options_.resume_from.empty()),
       tokenizer_(load_tokenizer(config_.data.tokenizer)),
-      data_(config_.data, tokenizer_->hash(), config_.model.vocab_size),
-      validation_(config_, tokenizer_->hash()),
+      data_(open_training_data(config_, *tokenizer_)),
+      validation_(config_, *tokenizer_),
       model_(build_model(config_)),
       optimizer_(config_.optimizer, model_.parameters(), config_.model.dim),
       accumulator_(model_, config_),
       outliers_(config_.optimizer.outlier_window, config_.optimizer.outlier_sigmas),
-      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path()) {
+      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path(), run_files(config_, *tokenizer_)) {
   if (options_.log_to_folder) log_to_file(folder_.path() / "log.txt");
   start_or_resume();
   write_file_atomically(folder_.path() / "config.yaml", dump_config(config_));
@@ -93,7 +95,7 @@ void Trainer::start_or_resume() {
   } else {
     if (resume)
       spdlog::warn("{}: no checkpoint yet, training starts at step 0", folder_.checkpoints().string());
-    model_.initialize(static_cast<uint64_t>(config_.seed));
+    initialize_weights();
   }
   state_.seed = config_.seed;
   state_.data_fingerprint = identity.fingerprint;
@@ -102,6 +104,17 @@ void Trainer::start_or_resume() {
   state_.code_version = version();
   saved_step_ = state_.step;
   first_step_ = state_.step;
+}
+
+void Trainer::initialize_weights() {
+  if (!config_.initialize_from.empty()) {
+    initialize_from_checkpoint(config_, *tokenizer_, model_);
+    return;
+  }
+  if (config_.task == TrainTask::kSft) {
+    spdlog::warn("initialize_from is empty: fine-tuning starts from random weights");
+  }
+  model_.initialize(static_cast<uint64_t>(config_.seed));
 }
 
 void Trainer::add_default_callbacks() {

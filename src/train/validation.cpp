@@ -10,6 +10,7 @@
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/loss.h"
 #include "smoe/train/model_input.h"
+#include "smoe/train/run_data.h"
 
 namespace smoe {
 
@@ -35,10 +36,9 @@ double cross_entropy_sum(const ModelOutput& output, const Batch& rows, const Mod
 
 }  // namespace
 
-Validation::Validation(const TrainConfig& config, const std::string& tokenizer_hash) : config_(config) {
+Validation::Validation(const TrainConfig& config, const Tokenizer& tokenizer) : config_(config) {
   for (const SourceConfig& source : config.data.validation) {
-    sources_.push_back(
-        std::make_unique<ValidationData>(source, config.data, tokenizer_hash, config.model.vocab_size));
+    sources_.push_back(open_validation_data(config, source, tokenizer));
   }
 }
 

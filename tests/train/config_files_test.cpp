@@ -40,6 +40,7 @@ TEST(RunConfigFiles, PaperRunsTrainOnATrillionTokens) {
   for (const std::filesystem::path& file : run_files(configs_folder() / "paper")) {
     SCOPED_TRACE(file.string());
     const TrainConfig config = read_config<TrainConfig>({file, {}});
+    if (config.task == TrainTask::kSft) continue;
     EXPECT_EQ(config.data.sequence_length, 8192);
     EXPECT_EQ(config.batch_size, 2048);
     const double tokens = static_cast<double>(config.steps * config.batch_size * config.data.sequence_length);
@@ -47,6 +48,26 @@ TEST(RunConfigFiles, PaperRunsTrainOnATrillionTokens) {
     EXPECT_EQ(config.budget_sampling, BudgetSampling::kReplicate);
     EXPECT_EQ(config.model.num_layers(), 56);
   }
+}
+
+TEST(RunConfigFiles, PaperFineTuningHoldsThePapersRecipe) {
+  int num_runs = 0;
+  for (const std::filesystem::path& file : run_files(configs_folder() / "paper")) {
+    const TrainConfig config = read_config<TrainConfig>({file, {}});
+    if (config.task != TrainTask::kSft) continue;
+    SCOPED_TRACE(file.string());
+    ++num_runs;
+    EXPECT_EQ(config.steps, 30000);
+    EXPECT_EQ(config.data.sequence_length, 16384);
+    const bool is_dense = config.model.architecture == Architecture::kDense;
+    const auto replicas = is_dense ? int64_t{1} : static_cast<int64_t>(config.model.budgets.size());
+    EXPECT_EQ(config.batch_size * replicas, 512);
+    std::vector<double> weights;
+    for (const SourceConfig& source : config.data.train) weights.push_back(source.weight);
+    EXPECT_EQ(weights, (std::vector<double>{35, 20, 20, 10, 10, 5}));
+    EXPECT_EQ(config.initialize_from, "runs/paper/" + file.stem().string().substr(4));
+  }
+  EXPECT_EQ(num_runs, 4);
 }
 
 TEST(RunConfigFiles, EveryRunOfThePaperWritesToItsOwnFolder) {

@@ -157,12 +157,12 @@ TEST(Trainer, ValidationLossDoesNotDependOnTheMicroBatch) {
   const testing::TemporaryFolder folder;
   TrainConfig config = testing::tiny_run(folder.path());
   config.validation_rows = 0;
-  const std::string hash = sha256_of_file(config.data.tokenizer);
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
   Model model(config.model, at::kCPU);
   model.initialize(1);
-  const ValidationReport pairs = Validation(config, hash).run(model);
+  const ValidationReport pairs = Validation(config, *tokenizer).run(model);
   config.micro_batch_size = 5;
-  const ValidationReport fives = Validation(config, hash).run(model);
+  const ValidationReport fives = Validation(config, *tokenizer).run(model);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(pairs.sources[0].losses[i], fives.sources[0].losses[i], 1e-6);
   EXPECT_NEAR(pairs.nesting[0], fives.nesting[0], 1e-9);
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "smoe/model/model.h"
 #include "smoe/train/optimizer.h"
@@ -12,10 +14,18 @@
 
 namespace smoe {
 
+// A small file of a checkpoint: what the run's data needs to be used again.
+struct CheckpointFile {
+  std::string name;
+  std::string content;
+};
+
 class CheckpointWriter {
  public:
   // `folder` is the checkpoints folder of the run. Temporary folders left by a killed process are removed.
-  CheckpointWriter(std::filesystem::path folder, const TrainConfig& config, std::filesystem::path tokenizer);
+  // `extra_files` are written into every checkpoint as they are.
+  CheckpointWriter(std::filesystem::path folder, const TrainConfig& config, std::filesystem::path tokenizer,
+                   std::vector<CheckpointFile> extra_files = {});
 
   // Writes folder/step-<state.step> so that it is complete or absent, then the pointer `latest`, then removes
   // what the keep rules no longer want. Returns the folder of the new checkpoint.
@@ -31,6 +41,7 @@ class CheckpointWriter {
   std::filesystem::path folder_;
   const TrainConfig& config_;
   std::filesystem::path tokenizer_;
+  std::vector<CheckpointFile> extra_files_;
 };
 
 // The checkpoint to go on from. `request` empty: the newest one in `folder`; "previous": the one before it;

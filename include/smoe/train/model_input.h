@@ -14,8 +14,7 @@ namespace smoe {
 // Rows [begin, begin + count) of `batch`; tensors are views.
 Batch slice_rows(const Batch& batch, int64_t begin, int64_t count);
 
-// Routing segments of `segment_length` tokens; they start anew in each document where the batch has
-// documents.
+// Routing segments of `segment_length` tokens, as the batch defines them (batch_segments).
 SegmentMap make_segments(const Batch& batch, int64_t segment_length);
 
 // Tokens and positions on `device`, block-diagonal causal attention where the batch has documents, and

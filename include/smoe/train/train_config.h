@@ -1,4 +1,4 @@
-// Config of a pre-training run.
+// Config of a training run: pre-training or supervised fine-tuning.
 #pragma once
 
 #include <array>
@@ -9,9 +9,20 @@
 
 #include "smoe/core/config.h"
 #include "smoe/data/data_config.h"
+#include "smoe/data/sft_config.h"
 #include "smoe/model/model_config.h"
 
 namespace smoe {
+
+enum class TrainTask {
+  kPretrain,  // text: every token is a target
+  kSft,       // dialogues: the answers are the targets
+};
+template <>
+struct EnumNames<TrainTask> {
+  static constexpr std::array values = {enum_name(TrainTask::kPretrain, "pretrain"),
+                                        enum_name(TrainTask::kSft, "sft")};
+};
 
 // Which budgets a step trains.
 enum class BudgetSampling {
@@ -123,8 +134,11 @@ void visit_fields(Visitor& visitor, CheckpointConfig& config) {
 }
 
 struct TrainConfig {
+  TrainTask task = TrainTask::kPretrain;
   ModelConfig model;
   DataConfig data;
+  SftConfig sft;
+  std::string initialize_from;
   std::string run_folder;
   std::string device = "cpu";
   int64_t num_threads = 0;
@@ -143,8 +157,12 @@ struct TrainConfig {
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, TrainConfig& config) {
+  visitor.field("task", config.task, "what is trained: text, or the answers in dialogues");
   visitor.field("model", config.model, "architecture and sizes");
-  visitor.field("data", config.data, "tokenizer and token stores");
+  visitor.field("data", config.data, "tokenizer and sources");
+  visitor.field("sft", config.sft, "dialogues; task sft only");
+  visitor.field("initialize_from", config.initialize_from,
+                "checkpoint or run folder that gives the initial weights; empty: random weights");
   visitor.field("run_folder", config.run_folder, "receives config, metrics, log and checkpoints");
   visitor.field("device", config.device, "cpu, cuda or cuda:N");
   visitor.field("num_threads", config.num_threads, "CPU threads; 0: all cores of this process", at_least(0));

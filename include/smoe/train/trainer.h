@@ -70,6 +70,7 @@ class Trainer {
   };
 
   void start_or_resume();
+  void initialize_weights();
   void add_default_callbacks();
   StepResult step();
   StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);

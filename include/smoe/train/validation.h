@@ -15,7 +15,7 @@ namespace smoe {
 class Validation {
  public:
   // Opens the validation sources of `config`, and keeps a reference to it. Same errors as ValidationData.
-  Validation(const TrainConfig& config, const std::string& tokenizer_hash);
+  Validation(const TrainConfig& config, const Tokenizer& tokenizer);
 
   bool empty() const { return sources_.empty(); }
 
