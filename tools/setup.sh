@@ -13,7 +13,8 @@ packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates
   python3 python3-venv python3-pip
   libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev
-  libsentencepiece-dev libpcre2-dev libicu-dev libzstd-dev libssl-dev gnuplot-nox)
+  libsentencepiece-dev libpcre2-dev libicu-dev libcld2-dev libzstd-dev libssl-dev liburing-dev libxxhash-dev
+  gnuplot-nox bubblewrap libcpp-httplib-dev)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 
