@@ -1,6 +1,9 @@
-// smoe-data: trains tokenizers, and makes and looks into token stores.
+// smoe-data: trains tokenizers, makes and looks into token stores, and shows dialogues as they are trained.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,10 +14,14 @@
 #include "smoe/core/files.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/tool.h"
+#include "smoe/data/chat_preview.h"
+#include "smoe/data/chat_row_source.h"
 #include "smoe/data/document_reader.h"
 #include "smoe/data/store_report.h"
 #include "smoe/data/tokenize.h"
 #include "smoe/data/tokenizer_training.h"
+#include "smoe/data/training_data.h"
+#include "smoe/train/train_config.h"
 
 namespace {
 
@@ -167,10 +174,81 @@ Body add_adopt(CLI::App& app) {
   };
 }
 
+struct PreviewArguments {
+  smoe::ConfigSource config;
+  std::string input;
+  smoe::SftConfig sft;
+  std::string tokenizer;
+  int64_t sequence_length = 512;
+  int64_t rows = 2;
+  smoe::ChatPreviewOptions options;
+};
+
+void print_rows(const smoe::Batch& batch, const smoe::Tokenizer& tokenizer,
+                const smoe::ChatPreviewOptions& options) {
+  fmt::print("{}", smoe::chat_preview_legend(options));
+  for (int64_t row = 0; row < batch.num_rows(); ++row) {
+    fmt::print("{}", smoe::chat_preview(batch, row, tokenizer, options));
+  }
+}
+
+// The first rows of a run, in the order of its training.
+int preview_run(const PreviewArguments& arguments) {
+  const auto config = smoe::read_config<smoe::TrainConfig>(arguments.config);
+  SMOE_CHECK(ConfigError, config.task == smoe::TrainTask::kSft,
+             "{}: its task is {}; preview shows dialogues (task sft), inspect shows token stores",
+             arguments.config.file.string(), smoe::enum_to_name(config.task));
+  const auto tokenizer = smoe::load_tokenizer(config.data.tokenizer);
+  const smoe::TrainingData data(config.data, config.sft, *tokenizer, config.model.vocab_size);
+  smoe::ChatPreviewOptions options = arguments.options;
+  options.segment_length = config.model.routing.segment_length;
+  print_rows(data.rows(0, arguments.rows), *tokenizer, options);
+  return 0;
+}
+
+// The first rows of a file, in the order of the file.
+int preview_file(const PreviewArguments& arguments) {
+  SMOE_CHECK(ConfigError, !arguments.input.empty() && !arguments.tokenizer.empty(),
+             "preview needs --config, or --input with --tokenizer and --template");
+  smoe::DataConfig data;
+  data.sequence_length = arguments.sequence_length;
+  data.sequences = smoe::SequenceKind::kPacked;
+  const auto tokenizer = smoe::load_tokenizer(arguments.tokenizer);
+  const smoe::ValidationData rows({"input", arguments.input, 1.0}, data, arguments.sft, *tokenizer,
+                                  tokenizer->vocab_size());
+  print_rows(rows.rows(0, std::min(arguments.rows, rows.num_rows())), *tokenizer, arguments.options);
+  return 0;
+}
+
+Body add_preview(CLI::App& app) {
+  auto arguments = std::make_shared<PreviewArguments>();
+  arguments->options.color = ::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  auto* config = app.add_option("--config", arguments->config.file, "YAML of a run with task sft");
+  app.add_option("--set", arguments->config.overrides, "override of the config")->take_all()->expected(1);
+  app.add_option("--input", arguments->input, "file of messages: *.jsonl, *.jsonl.zst")->excludes(config);
+  app.add_option("--template", arguments->sft.chat_template, "YAML of the chat template")->excludes(config);
+  app.add_option("--tokenizer", arguments->tokenizer, "SentencePiece .model or Hugging Face tokenizer.json")
+      ->excludes(config);
+  app.add_option("--sequence-length", arguments->sequence_length, "tokens a row (with --input)")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  app.add_option("--segment-length", arguments->options.segment_length, "S (with --input)")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--examples", arguments->rows, "packed rows to show")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--ids", arguments->options.show_ids, "show ids beside tokens");
+  return [arguments] {
+    return arguments->config.file.empty() ? preview_file(*arguments) : preview_run(*arguments);
+  };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains tokenizers, and makes and looks into token stores.");
+  CLI::App app(
+      "Trains tokenizers, makes and looks into token stores, and shows dialogues as they are trained.");
   app.require_subcommand(1);
   struct Command {
     const char* name;
@@ -182,6 +260,8 @@ int main(int argc, char** argv) {
       {"tokenize", "text files to a token store", add_tokenize},
       {"inspect", "show a token store and check all of it", add_inspect},
       {"adopt", "describe a Megatron-LM dataset made elsewhere, so that it can be trained on", add_adopt},
+      {"preview", "show packed dialogues: trained tokens, segments and the tokens that route them",
+       add_preview},
   };
   Body body;
   for (const Command& command : commands) {

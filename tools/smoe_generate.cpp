@@ -9,10 +9,12 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/tool.h"
+#include "smoe/infer/chat_dialogue.h"
 #include "smoe/infer/generation_console.h"
 #include "smoe/infer/generation_report.h"
 #include "smoe/infer/generator.h"
 #include "smoe/infer/prompts.h"
+#include "smoe/infer/streaming_model.h"
 #include "smoe/model/checkpoint_reader.h"
 
 namespace {
@@ -22,7 +24,10 @@ struct Arguments {
   std::string budget;
   std::optional<std::string> prompt;
   std::string prompt_file;
-  std::string routing = "segments";
+  std::string routing = "auto";
+  std::string chat_template;
+  std::string system;
+  bool chat = false;
   std::string bos = "auto";
   std::string device = "cpu";
   std::optional<int64_t> segment_length;
@@ -32,16 +37,24 @@ struct Arguments {
   bool json = false;
   smoe::GenerationRequest request;
   smoe::SessionLimits limits;
+  std::string streaming;  // a package, instead of a checkpoint
+  std::string memory_limit;
+  std::string expert_backend = "io_uring";
+  std::vector<std::string> expert_options;
 };
 
 void add_prompt_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--checkpoint", arguments.checkpoint,
-                 "checkpoint folder, or run folder for its newest checkpoint")
-      ->required();
+                 "checkpoint folder, or run folder for its newest checkpoint");
   auto* prompt = app.add_option("--prompt", arguments.prompt, "text to continue");
   app.add_option("--prompt-file", arguments.prompt_file,
                  "one prompt a line, or *.jsonl with the field `prompt`; without a prompt: a dialogue")
       ->excludes(prompt);
+  app.add_flag("--chat", arguments.chat,
+               "each prompt is a user's message to a fine-tuned model, not a text to continue");
+  app.add_option("--template", arguments.chat_template,
+                 "YAML of the chat template of dialogues and --chat; default: the checkpoint's");
+  app.add_option("--system", arguments.system, "system message before dialogues and --chat");
   app.add_option("--bos", arguments.bos,
                  "token before each prompt: auto (BOS if defined), always, never or eos")
       ->capture_default_str();
@@ -55,8 +68,10 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--segment-length", arguments.segment_length,
                  "tokens between two choices of experts; default: as trained")
       ->check(CLI::PositiveNumber);
-  app.add_option("--routing", arguments.routing,
-                 "segments (as in pre-training) or last_prompt_token (as in fine-tuning)")
+  app.add_option(
+         "--routing", arguments.routing,
+         "segments (as in pre-training) or last_prompt_token (as in fine-tuning); auto: what the template "
+         "of a dialogue was trained with, segments without one")
       ->capture_default_str();
   app.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
       ->capture_default_str()
@@ -65,6 +80,20 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--batch-rows", arguments.limits.max_rows, "answers computed at the same time")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+}
+
+void add_streaming_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--streaming", arguments.streaming,
+                 "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
+  app.add_option("--memory-limit", arguments.memory_limit,
+                 "memory for routed experts, for example 256MiB; needed with --streaming");
+  app.add_option("--expert-backend", arguments.expert_backend, "how experts are read")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"io_uring", "threads", "mmap"}));
+  app.add_option("--expert-option", arguments.expert_options,
+                 "further settings of the store: io=buffered, eviction=decayed_frequency, max_retries=5 ...")
+      ->take_all()
+      ->expected(1);
 }
 
 void add_sampling_options(CLI::App& app, Arguments& arguments) {
@@ -107,18 +136,45 @@ struct LabelledRequest {
   int64_t sample = 0;
 };
 
+// The template of dialogues: the named one, else the checkpoint's; null where there is none.
+std::shared_ptr<const smoe::ChatRenderer> chat_renderer(const Arguments& arguments,
+                                                        const std::filesystem::path& checkpoint,
+                                                        const smoe::Tokenizer& tokenizer) {
+  if (!arguments.chat_template.empty()) {
+    return std::make_shared<smoe::ChatRenderer>(smoe::load_chat_template(arguments.chat_template), tokenizer);
+  }
+  const bool has_template = std::filesystem::exists(checkpoint / smoe::kChatTemplateFile);
+  SMOE_CHECK(
+      ConfigError, has_template || (!arguments.chat && arguments.system.empty()),
+      "{}: --chat and --system need a chat template, which this checkpoint does not have; name one with "
+      "--template",
+      checkpoint.string());
+  if (!has_template) return nullptr;
+  return std::make_shared<smoe::ChatRenderer>(smoe::checkpoint_chat_template(checkpoint), tokenizer);
+}
+
+// Dialogues begin with the system message, if there is one.
+smoe::DialogueEncoder with_system(smoe::DialogueEncoder encoder, const std::string& system) {
+  if (system.empty()) return encoder;
+  return [encoder = std::move(encoder), system](const std::vector<smoe::DialogueTurn>& turns) {
+    std::vector<smoe::DialogueTurn> all = {{"system", system}};
+    all.insert(all.end(), turns.begin(), turns.end());
+    return encoder(all);
+  };
+}
+
+using PromptEncoder = std::function<std::vector<int32_t>(const std::string& prompt)>;
+
 std::vector<LabelledRequest> make_requests(const Arguments& arguments,
                                            const std::vector<std::string>& prompts,
                                            const std::vector<int64_t>& budgets,
-                                           const smoe::ModelConfig& config,
-                                           const smoe::Tokenizer& tokenizer) {
+                                           const smoe::ModelConfig& config, const PromptEncoder& encode) {
   std::vector<LabelledRequest> requests;
   for (const std::string& prompt : prompts) {
     for (const int64_t budget : budgets) {
       for (int64_t sample = 0; sample < arguments.num_samples; ++sample) {
         LabelledRequest labelled{arguments.request, prompt, "", sample};
-        labelled.request.prompt =
-            smoe::encode_prompt(tokenizer, prompt, smoe::parse_bos_policy(arguments.bos));
+        labelled.request.prompt = encode(prompt);
         labelled.request.budget = budget;
         if (sample > 0) {
           labelled.request.sampling.seed =
@@ -165,41 +221,84 @@ int answer_prompts(const Arguments& arguments, std::vector<LabelledRequest> aske
   const std::vector<smoe::GenerationResult> results = generator.generate(std::move(requests));
   if (streams) std::cout << std::endl;
   for (size_t i = 0; i < results.size(); ++i) print_result(arguments, asked[i], results[i], !streams);
-  if (arguments.stats) fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
   return 0;
+}
+
+// The model, and its store of experts where they are on disk.
+struct LoadedModel {
+  std::filesystem::path folder;  // has config and tokenizer
+  smoe::Model model;
+  std::shared_ptr<smoe::ExpertStore> experts;
+};
+
+LoadedModel load(const Arguments& arguments) {
+  SMOE_CHECK(ConfigError, arguments.checkpoint.empty() != arguments.streaming.empty(),
+             "give either --checkpoint or --streaming, not {}",
+             arguments.checkpoint.empty() ? "neither" : "both");
+  if (arguments.streaming.empty()) {
+    const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
+    return {checkpoint, smoe::load_model(checkpoint, at::Device(arguments.device)), nullptr};
+  }
+  SMOE_CHECK(ConfigError, arguments.device == "cpu", "--device {}: streamed experts run on the cpu only",
+             arguments.device);
+  SMOE_CHECK(ConfigError, !arguments.memory_limit.empty(),
+             "--streaming needs --memory-limit: memory for routed experts, for example 256MiB");
+  std::vector<std::string> overrides = {"backend=" + arguments.expert_backend};
+  overrides.insert(overrides.end(), arguments.expert_options.begin(), arguments.expert_options.end());
+  auto streaming =
+      smoe::open_streaming_model({arguments.streaming, smoe::parse_byte_count(arguments.memory_limit),
+                                  smoe::read_config<smoe::ExpertStoreConfig>({{}, overrides})});
+  return {arguments.streaming, std::move(streaming.model), std::move(streaming.experts)};
+}
+
+void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
+  fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
+  if (loaded.experts) {
+    fmt::print(stderr, "{}", smoe::streaming_report(*loaded.experts, generator.stats().new_tokens));
+  }
 }
 
 int run(Arguments& arguments) {
   if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
   smoe::check_sampling(arguments.request.sampling);
-  const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
-  const smoe::Model model = smoe::load_model(checkpoint, at::Device(arguments.device));
+  const LoadedModel loaded = load(arguments);
+  const std::filesystem::path& checkpoint = loaded.folder;
+  const smoe::Model& model = loaded.model;
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
   const std::vector<int64_t> budgets = chosen_budgets(model.config(), arguments.budget);
 
   smoe::GenerationRequest& request = arguments.request;
-  request.routing = smoe::parse_routing_mode(arguments.routing);
   request.segment_length = arguments.segment_length.value_or(model.config().routing.segment_length);
   request.stop_ids = smoe::default_stop_ids(*tokenizer);
   request.continues_text = true;
   if (!request.context_limit) request.context_limit = smoe::checkpoint_sequence_length(checkpoint);
+  const bool is_dialogue = arguments.chat || (!arguments.prompt && arguments.prompt_file.empty());
+  const auto renderer = is_dialogue ? chat_renderer(arguments, checkpoint, *tokenizer) : nullptr;
+  if (renderer) smoe::answer_like_training(*renderer, request);
+  if (arguments.routing != "auto") request.routing = smoe::parse_routing_mode(arguments.routing);
+  const smoe::BosPolicy bos = smoe::parse_bos_policy(arguments.bos);
+  const smoe::DialogueEncoder dialogue = with_system(
+      renderer ? smoe::chat_dialogue(renderer) : smoe::plain_dialogue(*tokenizer, bos), arguments.system);
   smoe::Generator generator(model, *tokenizer, arguments.limits);
 
   std::vector<std::string> prompts;
   if (!arguments.prompt_file.empty()) prompts = smoe::read_prompts(arguments.prompt_file);
   if (arguments.prompt) prompts.push_back(*arguments.prompt);
   if (!prompts.empty()) {
-    return answer_prompts(arguments, make_requests(arguments, prompts, budgets, model.config(), *tokenizer),
-                          generator);
+    const PromptEncoder encode = [&](const std::string& prompt) {
+      return arguments.chat ? dialogue({{"user", prompt}}) : smoe::encode_prompt(*tokenizer, prompt, bos);
+    };
+    const int status = answer_prompts(
+        arguments, make_requests(arguments, prompts, budgets, model.config(), encode), generator);
+    if (arguments.stats) print_stats(generator, loaded);
+    return status;
   }
   SMOE_CHECK(ConfigError, budgets.size() == 1 && arguments.num_samples == 1 && !arguments.json,
              "a dialogue has one budget, one sample and no --json; give --prompt or --prompt-file for more");
   request.budget = budgets.front();
-  smoe::GenerationConsole console(generator, model.config(), request,
-                                  smoe::plain_dialogue(*tokenizer, smoe::parse_bos_policy(arguments.bos)),
-                                  std::cout);
+  smoe::GenerationConsole console(generator, model.config(), request, dialogue, std::cout);
   console.run(std::cin, isatty(STDIN_FILENO) != 0 ? "> " : "");
-  if (arguments.stats) fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
+  if (arguments.stats) print_stats(generator, loaded);
   return 0;
 }
 
@@ -210,6 +309,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_prompt_options(app, arguments);
   add_model_options(app, arguments);
+  add_streaming_options(app, arguments);
   add_sampling_options(app, arguments);
   CLI11_PARSE(app, argc, argv);
   return smoe::run_tool([&] { return run(arguments); });

@@ -14,6 +14,23 @@ constexpr const char* kPromptColor = "\033[2m";
 constexpr const char* kReset = "\033[0m";
 constexpr const char* kIndent = "      ";
 
+// Some vocabularies hold line breaks as they are.
+std::string visible(const std::string& token) {
+  std::string text;
+  for (const char c : token) {
+    if (c == '\n') {
+      text += "\\n";
+    } else if (c == '\t') {
+      text += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 // Words on lines of a limited width; colours take no room.
 class Lines {
  public:
@@ -89,7 +106,7 @@ class RowPreview {
   }
 
   void add_token(Lines& words, int32_t id, const TokenMarks& marks) const {
-    std::string word = tokenizer_.token(id);
+    std::string word = visible(tokenizer_.token(id));
     if (options_.show_ids) word += fmt::format("/{}", id);
     if (options_.color) {
       words.add(word,

@@ -65,6 +65,9 @@ ChatRowSource::ChatRowSource(const SourceConfig& source, const DataConfig& data,
       DataError, renderer.tokenizer().vocab_size() <= vocab_size,
       "{}: the tokenizer has {} entries, but model.vocab_size is {}; raise it or use the model's tokenizer",
       renderer.tokenizer().path().string(), renderer.tokenizer().vocab_size(), vocab_size);
+  SMOE_CHECK(ConfigError, data.sequences == SequenceKind::kPacked,
+             "data.sequences is {}; dialogues are packed and kept apart: set it to packed",
+             enum_to_name(data.sequences));
   read(source, sft, renderer);
   SMOE_CHECK(DataError, !examples_.empty(),
              "{}: source '{}': none of its {} dialogues fits into sequence_length {}; raise it, or set "

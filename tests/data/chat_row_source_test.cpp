@@ -173,6 +173,11 @@ TEST_F(ChatRowSourceTest, RefusesATokenizerLargerThanTheVocabulary) {
               AllOf(HasSubstr("263"), HasSubstr("model.vocab_size is 260")));
 }
 
+TEST_F(ChatRowSourceTest, RefusesRowsThatWouldMixDialogues) {
+  data_.sequences = SequenceKind::kStream;
+  EXPECT_THAT(test::error_of<ConfigError>([&] { open(numbered(3)); }), HasSubstr("packed"));
+}
+
 class ChatTrainingDataTest : public ChatRowSourceTest {
  protected:
   ChatTrainingDataTest() {
