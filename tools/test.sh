@@ -5,4 +5,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:-release}
 shift || true
 tools/build.sh "$preset"
+# Tests run side by side, several threads each: let waiting threads sleep instead of spin.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 ctest --preset "$preset" -j "$(nproc)" "$@"
