@@ -4,34 +4,23 @@
 // PCRE2 reads those patterns alike: UTF-8, Unicode classes, ^ and $ at every line, \n as the only line end.
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
-namespace smoe {
+#include "smoe/core/regular_expression.h"
 
-// Half-open range of bytes.
-struct TextRange {
-  size_t begin;
-  size_t end;
-};
+namespace smoe {
 
 class PatternMatcher {
  public:
   // Throws DataError with the place and reason where the pattern cannot be compiled.
   explicit PatternMatcher(std::string_view pattern);
-  ~PatternMatcher();
-  PatternMatcher(PatternMatcher&&) noexcept;
-  PatternMatcher& operator=(PatternMatcher&&) noexcept;
 
   // All matches in valid UTF-8 `text`, from left to right, without overlap. Thread-safe.
   void find_all(std::string_view text, std::vector<TextRange>& matches) const;
 
  private:
-  struct Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  RegularExpression expression_;
 };
 
 }  // namespace smoe
