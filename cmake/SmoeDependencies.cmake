@@ -11,6 +11,13 @@ find_package(ICU REQUIRED COMPONENTS uc)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+# Language detection; the package has no configuration file of its own.
+find_path(SMOE_CLD2_INCLUDE cld2/public/compact_lang_det.h REQUIRED)
+find_library(SMOE_CLD2_LIBRARY cld2 REQUIRED)
+mark_as_advanced(SMOE_CLD2_INCLUDE SMOE_CLD2_LIBRARY)
+add_library(smoe::cld2 UNKNOWN IMPORTED)
+set_target_properties(smoe::cld2 PROPERTIES
+  IMPORTED_LOCATION ${SMOE_CLD2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${SMOE_CLD2_INCLUDE})
 if(SMOE_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
