@@ -61,10 +61,9 @@ std::vector<RouterStatistics> make_router_statistics(const ModelConfig& config) 
 // Sums of a step that stay on the device until its end: reading one back would make a GPU wait.
 struct GradientAccumulator::Totals {
   double denominator = 1.0;
-  int64_t num_passes = 0;
-  int64_t total_rows = 0;      // rows of all passes
-  int64_t router_tokens = 0;   // tokens of all passes
-  at::Tensor expert_share_LE;  // vanilla: share of the step's selections that each expert got
+  int64_t router_tokens = 0;               // tokens of all passes
+  at::Tensor expert_share_LE;              // vanilla: share of the step's selections that each expert got
+  std::vector<SegmentLoad> segment_loads;  // stepped_moe with a balance loss: a replica
   at::Tensor loss, balance_loss, router_z_loss;
   std::vector<std::pair<std::vector<int64_t>, at::Tensor>> row_sums;  // budgets and CE sums of the rows
   at::Tensor load_LE;
@@ -87,6 +86,15 @@ std::vector<GradientAccumulator::Pass> GradientAccumulator::passes(int64_t num_r
       all.push_back({replica, begin, count});
   }
   return all;
+}
+
+bool GradientAccumulator::needs_global_loads(int64_t num_rows) const {
+  const ModelConfig& model = config_.model;
+  if (model.architecture == Architecture::kVanillaMoe) {
+    return model.token_router.load_balance_weight > 0.0 && passes(num_rows).size() > 1;
+  }
+  return model.architecture == Architecture::kSteppedMoe &&
+         model.routing.balance.kind == BalanceKind::kLoss && num_rows > config_.micro_batch_size;
 }
 
 std::vector<int64_t> GradientAccumulator::budgets_of(const Pass& pass, const StepPosition& at) const {
@@ -127,19 +135,24 @@ at::Tensor GradientAccumulator::token_weights(const Batch& rows, const std::vect
   return (rows.loss_mask_BT.to(at::kDouble) * weights_B1).flatten();
 }
 
-// The load-balance loss of a vanilla MoE needs the share of each expert over the whole step before the
-// first backward. With one pass a step its own counts are those; otherwise a forward without gradients
-// counts them first. Counts of the passes so far would be free, but would make the loss depend on the
-// micro-batch size.
-at::Tensor GradientAccumulator::count_expert_shares(const Batch& batch, const StepPosition& at) const {
+// A balance loss needs the load of each expert over the whole step before the first backward. Where a pass
+// is all there is to count, its own counts are those; otherwise a forward without gradients counts them
+// first. Counts of the passes so far would be free, but would make the loss depend on the micro-batch size.
+void GradientAccumulator::count_expert_loads(const Batch& batch, const StepPosition& at,
+                                             Totals& totals) const {
   const at::NoGradGuard no_gradient;
   at::Tensor count_LE;
+  totals.segment_loads.resize(static_cast<size_t>(sampler_.num_replicas()));
   for (const Pass& pass : passes(batch.num_rows())) {
     const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(batch, pass, at));
+    if (output.plan) totals.segment_loads[static_cast<size_t>(pass.replica)].add(*output.plan);
+    if (!output.token_router) continue;
     const at::Tensor& selected_LE = output.token_router->selected_count_LE;
     count_LE = count_LE.defined() ? count_LE + selected_LE : selected_LE;
   }
-  return count_LE.to(at::kFloat) / count_LE.sum(1, /*keepdim=*/true).to(at::kFloat);
+  if (count_LE.defined()) {
+    totals.expert_share_LE = count_LE.to(at::kFloat) / count_LE.sum(1, /*keepdim=*/true).to(at::kFloat);
+  }
 }
 
 at::Tensor GradientAccumulator::auxiliary_loss(const ModelOutput& output, const Pass& pass,
@@ -164,8 +177,12 @@ at::Tensor GradientAccumulator::auxiliary_loss(const ModelOutput& output, const 
         router.z_loss_sum / (tokens * static_cast<double>(model.num_moe_layers)), totals.router_z_loss);
   }
   if (output.plan && model.routing.balance.kind == BalanceKind::kLoss) {
-    const double share = static_cast<double>(pass.count) / static_cast<double>(totals.total_rows);
-    add(model.routing.balance.loss_weight, balance_loss(*output.plan, model.routing, controls) * share,
+    // The mean over replicas of the balance loss of all their segments.
+    const SegmentLoad* whole =
+        totals.segment_loads.empty() ? nullptr : &totals.segment_loads[static_cast<size_t>(pass.replica)];
+    add(model.routing.balance.loss_weight,
+        balance_loss(*output.plan, model.routing, controls, whole) /
+            static_cast<double>(sampler_.num_replicas()),
         totals.balance_loss);
   }
   return loss;
@@ -214,7 +231,6 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   losses.processed_tokens = batch.tokens_BT.numel() * sampler_.num_replicas();
   Totals totals;
   totals.denominator = static_cast<double>(losses.unique_targets * sampler_.num_replicas());
-  totals.total_rows = batch.num_rows() * sampler_.num_replicas();
   totals.router_tokens = losses.processed_tokens;
   totals.loss = at::zeros({}, options);
   totals.balance_loss = at::zeros({}, options);
@@ -223,9 +239,7 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   SMOE_CHECK(DataError, losses.unique_targets > 0,
              "step {}: the {} sequences from position {} have no target token", at.step, batch.num_rows(),
              at.position);
-  const bool needs_shares = config_.model.architecture == Architecture::kVanillaMoe &&
-                            config_.model.token_router.load_balance_weight > 0.0 && all_passes.size() > 1;
-  if (needs_shares) totals.expert_share_LE = count_expert_shares(batch, at);
+  if (needs_global_loads(batch.num_rows())) count_expert_loads(batch, at, totals);
   for (const Pass& pass : all_passes) run_pass(batch, pass, at, totals);
 
   losses.loss = totals.loss.item<double>();

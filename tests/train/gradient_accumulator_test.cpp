@@ -87,6 +87,23 @@ TEST(GradientAccumulator, MicroBatchSizeChangesNoRandomChoice) {
   expect_equal_gradients(parts, whole, 1e-5);
 }
 
+TEST(GradientAccumulator, MicroBatchSizeChangesNoBalanceLoss) {
+  const Batch batch = testing::random_batch(5, 10, 96, 4);
+  for (const BudgetSampling sampling : {BudgetSampling::kReplicate, BudgetSampling::kCyclic}) {
+    TrainConfig config = make_config(Architecture::kSteppedMoe, sampling, 8);
+    config.model.routing.balance.kind = BalanceKind::kLoss;
+    config.model.routing.balance.loss_weight = 1.0;
+    const Gradients whole = run_step(config, batch);
+    EXPECT_GE(whole.losses.balance_loss, 0.9);
+    for (const int64_t size : {1, 2}) {
+      config.micro_batch_size = size;
+      const Gradients parts = run_step(config, batch);
+      EXPECT_NEAR(parts.losses.balance_loss, whole.losses.balance_loss, 1e-5);
+      expect_equal_gradients(parts, whole, 1e-5);
+    }
+  }
+}
+
 // Batch replication as the paper writes it: the batch tiled once a budget, one forward, one mean.
 TEST(GradientAccumulator, SequentialReplicasEqualTheTiledBatch) {
   TrainConfig config = make_config(Architecture::kSteppedMoe, BudgetSampling::kReplicate, 2);

@@ -42,10 +42,20 @@ RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& co
                               const RoutingConfig& config, const SelectionControls& controls,
                               const at::Tensor& selection_bias_LE = {});
 
+// The expert load of segments, as the balance loss needs it. It adds up over the parts of a batch.
+struct SegmentLoad {
+  at::Tensor load_LE;        // float32, sum over segments with k > 0 of mask / k; undefined before the first plan
+  int64_t num_segments = 0;  // with k > 0
+  void add(const RoutingPlan& plan);
+};
+
 // Balance loss of segment routing, a scalar: mean over layers of E/k^2 * sum_e f_e * mean_q(lambda_qe) with
 // f_e the share of segments that select e; 1 when uniform. Segments are weighted equally; rows with k = 0
 // are left out. Needs plan.logits; recomputes the differentiable soft mask from it.
+//
+// With `whole`, the plan is a part of a larger batch: f_e is that of the whole, and the parts' losses add up to
+// the loss of the whole, with the same gradient.
 at::Tensor balance_loss(const RoutingPlan& plan, const RoutingConfig& config,
-                        const SelectionControls& controls);
+                        const SelectionControls& controls, const SegmentLoad* whole = nullptr);
 
 }  // namespace smoe

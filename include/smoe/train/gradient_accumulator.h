@@ -69,11 +69,12 @@ class GradientAccumulator {
   struct Totals;
 
   std::vector<Pass> passes(int64_t num_rows) const;
+  bool needs_global_loads(int64_t num_rows) const;
   std::vector<int64_t> budgets_of(const Pass& pass, const StepPosition& at) const;
   SelectionControls controls_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
   ModelInput input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
   at::Tensor token_weights(const Batch& rows, const std::vector<int64_t>& budgets, double denominator) const;
-  at::Tensor count_expert_shares(const Batch& batch, const StepPosition& at) const;
+  void count_expert_loads(const Batch& batch, const StepPosition& at, Totals& totals) const;
   at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const SelectionControls& controls,
                             Totals& totals) const;
   void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);
