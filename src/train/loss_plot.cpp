@@ -1,11 +1,7 @@
 #include "smoe/train/loss_plot.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,17 +9,13 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/gnuplot.h"
 
 namespace smoe {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-// Okabe and Ito's colours, which people with colour-blindness can tell apart.
-constexpr const char* kColors[] = {"#0072b2", "#e69f00", "#009e73", "#d55e00",
-                                   "#cc79a7", "#56b4e9", "#f0e442", "#000000"};
-constexpr size_t kNumColors = std::size(kColors);
 
 // Exponential moving average that starts at the first value.
 std::vector<double> smoothed(const std::vector<double>& values, double weight) {
@@ -68,59 +60,29 @@ std::vector<std::pair<std::string, double>> mean_validation_losses(const Json& l
   return means;
 }
 
-void check_gnuplot() {
-  std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
-  std::string folder;
-  while (std::getline(folders, folder, ':')) {
-    if (::access((fs::path(folder) / "gnuplot").c_str(), X_OK) == 0) return;
-  }
-  throw ConfigError("gnuplot was not found on the PATH; install it with `apt-get install gnuplot-nox`");
-}
-
-// Text inside double quotes of a gnuplot script.
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
-
-std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOptions& options,
-                        const fs::path& temporary) {
+std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOptions& options) {
   std::string script = fmt::format(
-      "set terminal svg size 900,560 dynamic font 'sans,14' background '#ffffff' noenhanced\n"
-      "set output {}\nset title {}\nset xlabel 'training tokens (each sequence once)'\n"
+      "set title {}\nset xlabel 'training tokens (each sequence once)'\n"
       "set ylabel 'loss, nats per token'\nset grid lc rgb '#dddddd'\nset key outside right top\nset format x "
       "'%.1s%c'\n",
-      quoted(temporary.string()), quoted(options.title));
+      gnuplot_quoted(options.title));
   std::string plots;
   // A validation curve has the colour of its budget's training curve.
   std::map<std::string, size_t> color_of;
   for (size_t i = 0; i < curves.size(); ++i) {
     const LossCurve& curve = curves[i];
-    const size_t color = color_of.emplace(curve.label, color_of.size()).first->second % kNumColors;
+    const size_t color = color_of.emplace(curve.label, color_of.size()).first->second;
     script += fmt::format("$curve{} << EOD\n", i);
     for (size_t j = 0; j < curve.tokens.size(); ++j) {
       script += fmt::format("{} {}\n", curve.tokens[j], curve.losses[j]);
     }
     script += "EOD\n";
     const std::string style = curve.is_validation ? "with points pt 7 ps 0.7" : "with lines lw 2";
-    plots += fmt::format("{}$curve{} using 1:2 {} lc rgb '{}' title {}",
-                         plots.empty() ? "plot " : ", \\\n     ", i, style, kColors[color],
-                         quoted(curve.label + (curve.is_validation ? " validation" : "")));
+    plots += fmt::format("{}$curve{} using 1:2 {} lc rgb {} title {}",
+                         plots.empty() ? "plot " : ", \\\n     ", i, style, gnuplot_color(color),
+                         gnuplot_quoted(curve.label + (curve.is_validation ? " validation" : "")));
   }
   return script + plots + "\n";
-}
-
-void run_gnuplot(const std::string& script) {
-  std::FILE* pipe = ::popen("gnuplot", "w");
-  SMOE_CHECK(Error, pipe != nullptr, "gnuplot could not be started");
-  const size_t written = std::fwrite(script.data(), 1, script.size(), pipe);
-  const int status = ::pclose(pipe);
-  SMOE_CHECK(Error, written == script.size() && status == 0,
-             "gnuplot failed with status {}; its message is above", status);
 }
 
 }  // namespace
@@ -162,9 +124,6 @@ std::vector<LossCurve> read_loss_curves(const fs::path& run, const std::string& 
 }
 
 void plot_losses(const std::vector<fs::path>& runs, const LossPlotOptions& options) {
-  SMOE_CHECK(ConfigError, options.out.extension() == ".svg", "--out {}: only .svg files can be written",
-             options.out.string());
-  check_gnuplot();
   std::vector<LossCurve> curves;
   for (const fs::path& run : runs) {
     const fs::path folder = run.has_filename() ? run : run.parent_path();
@@ -172,17 +131,7 @@ void plot_losses(const std::vector<fs::path>& runs, const LossPlotOptions& optio
     for (LossCurve& curve : read_loss_curves(run, prefix, options.smoothing))
       curves.push_back(std::move(curve));
   }
-  // gnuplot leaves half a file behind when it fails.
-  fs::path temporary = options.out;
-  temporary += fmt::format(".tmp-{}", ::getpid());
-  try {
-    run_gnuplot(make_script(curves, options, temporary));
-    fs::rename(temporary, options.out);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
+  write_gnuplot_svg(options.out, make_script(curves, options));
 }
 
 }  // namespace smoe

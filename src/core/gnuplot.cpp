@@ -1,0 +1,71 @@
+#include "smoe/core/gnuplot.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <sstream>
+
+#include "smoe/core/error.h"
+
+namespace smoe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kColors[] = {"#0072b2", "#e69f00", "#009e73", "#d55e00",
+                                   "#cc79a7", "#56b4e9", "#f0e442", "#000000"};
+
+void check_gnuplot() {
+  std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  std::string folder;
+  while (std::getline(folders, folder, ':')) {
+    if (::access((fs::path(folder) / "gnuplot").c_str(), X_OK) == 0) return;
+  }
+  throw ConfigError("gnuplot was not found on the PATH; install it with `apt-get install gnuplot-nox`");
+}
+
+void run_gnuplot(const std::string& script) {
+  std::FILE* pipe = ::popen("gnuplot", "w");
+  SMOE_CHECK(Error, pipe != nullptr, "gnuplot could not be started");
+  const size_t written = std::fwrite(script.data(), 1, script.size(), pipe);
+  const int status = ::pclose(pipe);
+  SMOE_CHECK(Error, written == script.size() && status == 0,
+             "gnuplot failed with status {}; its message is above", status);
+}
+
+}  // namespace
+
+std::string gnuplot_quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+std::string gnuplot_color(size_t index) { return fmt::format("'{}'", kColors[index % std::size(kColors)]); }
+
+void write_gnuplot_svg(const fs::path& out, const std::string& commands, SvgSize size) {
+  SMOE_CHECK(ConfigError, out.extension() == ".svg", "{}: only .svg files can be written", out.string());
+  check_gnuplot();
+  // gnuplot leaves half a file behind when it fails.
+  fs::path temporary = out;
+  temporary += fmt::format(".tmp-{}", ::getpid());
+  try {
+    run_gnuplot(
+        fmt::format("set terminal svg size {},{} dynamic font 'sans,14' background '#ffffff' noenhanced\n"
+                    "set output {}\n",
+                    size.width, size.height, gnuplot_quoted(temporary.string())) +
+        commands);
+    fs::rename(temporary, out);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace smoe
