@@ -68,8 +68,8 @@ std::optional<ExpertCache::Placement> ExpertCache::place(int64_t key) {
     free_slots_.pop_back();
   } else {
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      const bool better = placement.slot < 0 ||
-                          goes_before(slots_[slot], slots_[static_cast<size_t>(placement.slot)]);
+      const bool better =
+          placement.slot < 0 || goes_before(slots_[slot], slots_[static_cast<size_t>(placement.slot)]);
       if (!slots_[slot].locked && better) placement.slot = static_cast<int64_t>(slot);
     }
     if (placement.slot < 0) return std::nullopt;

@@ -61,12 +61,14 @@ void encode_int8(const MatrixSource& source, std::byte* target, std::byte* scale
   }
 }
 
-void encode_matrix(ExpertEncoding encoding, const MatrixSource& source, std::byte* target, std::byte* scales) {
+void encode_matrix(ExpertEncoding encoding, const MatrixSource& source, std::byte* target,
+                   std::byte* scales) {
   const int64_t count = source.rows * source.columns;
   const bool finite =
       std::all_of(source.values, source.values + count, [](float value) { return std::isfinite(value); });
-  SMOE_CHECK(NumericError, finite,
-             "an expert has weights that are not finite; the training run diverged, export an earlier checkpoint");
+  SMOE_CHECK(
+      NumericError, finite,
+      "an expert has weights that are not finite; the training run diverged, export an earlier checkpoint");
   switch (encoding) {
     case ExpertEncoding::kFloat32:
       std::memcpy(target, source.values, static_cast<size_t>(count) * sizeof(float));

@@ -86,8 +86,8 @@ class ThreadReader final : public PooledReader {
   int read(const BlockRead& read) override {
     int64_t done = 0;
     while (done < read.num_bytes) {
-      const ssize_t got = ::pread(file_.number(), read.slot + done, static_cast<size_t>(read.num_bytes - done),
-                                  read.offset + done);
+      const ssize_t got = ::pread(file_.number(), read.slot + done,
+                                  static_cast<size_t>(read.num_bytes - done), read.offset + done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return errno;
       if (got == 0) return EIO;  // the file was cut short while it was open
@@ -139,7 +139,8 @@ class MapReader final : public PooledReader {
 ReadDescriptor::ReadDescriptor(const std::filesystem::path& path, ExpertIo io)
     : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (io == ExpertIo::kDirect ? O_DIRECT : 0))) {
   SMOE_CHECK(ConfigError, number_ >= 0 || io != ExpertIo::kDirect || errno != EINVAL,
-             "{}: the file system does not support direct reads (O_DIRECT); set io to buffered, or keep the package on "
+             "{}: the file system does not support direct reads (O_DIRECT); set io to buffered, or keep the "
+             "package on "
              "another disk",
              path.string());
   SMOE_CHECK(DataError, number_ >= 0, "{}: cannot open the file: {}", path.string(), std::strerror(errno));

@@ -23,10 +23,11 @@ class UringReader final : public BlockReader {
       : file_(path, config.io), depth_(static_cast<size_t>(config.queue_depth)) {
     // One entry more than reads: the request to stop must always find room.
     const int status = ::io_uring_queue_init(static_cast<unsigned>(config.queue_depth) + 1, &ring_, 0);
-    SMOE_CHECK(ConfigError, status == 0,
-               "expert backend io_uring cannot be used here: {}. Use the backend threads, or allow io_uring "
-               "(sysctl kernel.io_uring_disabled=0, a container profile that permits it, a larger `ulimit -l`)",
-               std::strerror(-status));
+    SMOE_CHECK(
+        ConfigError, status == 0,
+        "expert backend io_uring cannot be used here: {}. Use the backend threads, or allow io_uring "
+        "(sysctl kernel.io_uring_disabled=0, a container profile that permits it, a larger `ulimit -l`)",
+        std::strerror(-status));
     thread_ = std::thread([this] { run(); });
   }
 

@@ -34,17 +34,19 @@ int64_t slots_for_memory(const StreamingPackage& package, int64_t memory_limit) 
   const int64_t block_bytes = package.layout().block_bytes;
   const int64_t slots = memory_limit / block_bytes;
   const int64_t needed = largest_budget(package.model_config());
-  SMOE_CHECK(ConfigError, slots >= needed,
-             "memory limit {:.2f} MiB holds {} experts of {:.3f} MiB, but one layer uses {} at once: give at least "
-             "{:.2f} MiB ({:.2f} MiB keep a whole choice of all {} layers in memory between refreshes)",
-             to_mebibytes(memory_limit), slots, to_mebibytes(block_bytes), needed,
-             to_mebibytes(needed * block_bytes), to_mebibytes(needed * block_bytes * package.num_moe_layers()),
-             package.num_moe_layers());
+  SMOE_CHECK(
+      ConfigError, slots >= needed,
+      "memory limit {:.2f} MiB holds {} experts of {:.3f} MiB, but one layer uses {} at once: give at least "
+      "{:.2f} MiB ({:.2f} MiB keep a whole choice of all {} layers in memory between refreshes)",
+      to_mebibytes(memory_limit), slots, to_mebibytes(block_bytes), needed,
+      to_mebibytes(needed * block_bytes), to_mebibytes(needed * block_bytes * package.num_moe_layers()),
+      package.num_moe_layers());
   // More slots than experts would stay empty.
   return std::min(slots, package.num_moe_layers() * package.num_experts());
 }
 
-// The experts of one forward pass: a walk through the layers with a second finger ahead of it that starts reads.
+// The experts of one forward pass: a walk through the layers with a second finger ahead of it that starts
+// reads.
 class ExpertStore::Delivery final : public ExpertDelivery {
  public:
   Delivery(ExpertStore& store, const ExpertDemand& demand) : store_(store), turn_(store.turn_) {
@@ -85,7 +87,8 @@ class ExpertStore::Delivery final : public ExpertDelivery {
     views.reserve(keys.size());
     for (const int64_t key : keys) {
       store_.cache_.mark_used(key);
-      views.push_back(view_expert(store_.package_.layout(), store_.block_of(store_.cache_.slot_of(key), key)));
+      views.push_back(
+          view_expert(store_.package_.layout(), store_.block_of(store_.cache_.slot_of(key), key)));
     }
     return views;
   }
@@ -99,11 +102,12 @@ class ExpertStore::Delivery final : public ExpertDelivery {
   }
 
   void check_fits(const std::vector<int64_t>& experts, int64_t layer) const {
-    SMOE_CHECK(ConfigError, std::ssize(experts) <= store_.num_slots_,
-               "MoE layer {} needs {} experts at once, the memory limit holds {}: give at least {:.2f} MiB, or feed "
-               "fewer rows and fewer segments at a time",
-               layer, experts.size(), store_.num_slots_,
-               to_mebibytes(std::ssize(experts) * store_.package_.layout().block_bytes));
+    SMOE_CHECK(
+        ConfigError, std::ssize(experts) <= store_.num_slots_,
+        "MoE layer {} needs {} experts at once, the memory limit holds {}: give at least {:.2f} MiB, or feed "
+        "fewer rows and fewer segments at a time",
+        layer, experts.size(), store_.num_slots_,
+        to_mebibytes(std::ssize(experts) * store_.package_.layout().block_bytes));
   }
 
   // Lets go of the layers before `layer`; a vanilla MoE says only now what it chose.
@@ -190,8 +194,8 @@ ExpertStore::ExpertStore(const StreamingPackage& package, int64_t num_slots, con
       memory_(reader->owns_memory() ? nullptr : allocate_slots(num_slots * package.layout().block_bytes),
               &free_memory),
       was_verified_(static_cast<size_t>(package.num_moe_layers() * package.num_experts())),
-      cache_({num_slots, package.num_moe_layers() * package.num_experts(), package.num_experts()}, config.eviction,
-             config.frequency_decay),
+      cache_({num_slots, package.num_moe_layers() * package.num_experts(), package.num_experts()},
+             config.eviction, config.frequency_decay),
       slots_(static_cast<size_t>(num_slots)),
       reader_(std::move(reader)) {
   reader_->set_completion([this](uint64_t ticket, int error) { on_completion(ticket, error); });
@@ -276,7 +280,8 @@ std::string ExpertStore::check_block(int64_t slot, int64_t key, int error) const
   const int64_t num_experts = package_.num_experts();
   const uint64_t expected = package_.block(key / num_experts, key % num_experts).checksum;
   if (expert_checksum(block_of(slot, key), package_.layout().block_bytes) == expected) return {};
-  return "its checksum differs from that of the package, so the file is damaged: export it again, or check the disk";
+  return "its checksum differs from that of the package, so the file is damaged: export it again, or check "
+         "the disk";
 }
 
 void ExpertStore::on_completion(uint64_t ticket, int error) {
@@ -303,8 +308,8 @@ void ExpertStore::on_completion(uint64_t ticket, int error) {
       ++statistics_.num_retries;
       retry = make_read(slot);
     } else {
-      failures_[key] = fmt::format("{} could not be read ({} tries): {}. Only this request fails", describe(key),
-                                   state.num_tries, problem);
+      failures_[key] = fmt::format("{} could not be read ({} tries): {}. Only this request fails",
+                                   describe(key), state.num_tries, problem);
       state = {};
       cache_.remove(slot);
     }

@@ -32,7 +32,8 @@ struct ExportSource {
 class ExpertsFile {
  public:
   explicit ExpertsFile(fs::path path)
-      : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+      : path_(std::move(path)),
+        descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
     check(descriptor_ >= 0);
   }
   ~ExpertsFile() {
@@ -72,10 +73,11 @@ void write_layer(const ExportSource& source, int64_t moe_layer, ExpertsFile& fil
   const at::Tensor down_EDh = float_tensor(source, prefix + "down_proj.weight");
   const int64_t values = index.layout.shape.dim * index.layout.shape.expert_dim;
   for (const at::Tensor& tensor : {gate_EhD, up_EhD, down_EDh}) {
-    SMOE_CHECK(CheckpointError, tensor.numel() == index.num_experts * values,
-               "{}: the routed experts of layer {} do not have the sizes of config.yaml; use the config.yaml that "
-               "was saved with these weights",
-               source.label, source.config.num_dense_layers + moe_layer);
+    SMOE_CHECK(
+        CheckpointError, tensor.numel() == index.num_experts * values,
+        "{}: the routed experts of layer {} do not have the sizes of config.yaml; use the config.yaml that "
+        "was saved with these weights",
+        source.label, source.config.num_dense_layers + moe_layer);
   }
   std::vector<std::byte> block(static_cast<size_t>(index.layout.block_bytes));
   for (int64_t expert = 0; expert < index.num_experts; ++expert) {
@@ -136,8 +138,9 @@ ExportSummary export_streaming_package(const fs::path& path, const fs::path& out
                             [&](const std::string& name) { return file.tensor(name); }};
   check_has_experts(source.config, checkpoint.string());
   AtomicFolder folder(out);
-  for (const char* name : {"config.yaml", "tokenizer.model", "tokenizer.json"}) {
-    if (fs::is_regular_file(checkpoint / name)) fs::copy_file(checkpoint / name, folder.temporary_path() / name);
+  for (const char* name : {"config.yaml", "tokenizer.model", "tokenizer.json", "chat_template.yaml"}) {
+    if (fs::is_regular_file(checkpoint / name))
+      fs::copy_file(checkpoint / name, folder.temporary_path() / name);
   }
   const ExportSummary summary = fill_package(source, folder.temporary_path(), encoding);
   folder.commit();
@@ -146,7 +149,8 @@ ExportSummary export_streaming_package(const fs::path& path, const fs::path& out
 
 ExportSummary export_streaming_package(const Model& model, const fs::path& out, ExpertEncoding encoding) {
   std::map<std::string, at::Tensor> tensors;
-  ExportSource source{"the model", model.config(), {}, [&](const std::string& name) { return tensors.at(name); }};
+  ExportSource source{
+      "the model", model.config(), {}, [&](const std::string& name) { return tensors.at(name); }};
   for (const NamedParameter& parameter : model.parameters()) {
     tensors[parameter.name] = parameter.tensor;
     source.names.push_back(parameter.name);

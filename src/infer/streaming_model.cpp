@@ -64,7 +64,8 @@ std::string streaming_report(const ExpertStore& store, int64_t num_tokens) {
   const auto choices = static_cast<double>(std::max<int64_t>(total.num_choices, 1));
   const auto bytes = static_cast<double>(total.bytes_read);
   std::string text = fmt::format(
-      "experts: {} slots, {:.1f} MiB; hit rate {:.1f} % over {} choices; read {:.1f} MiB, {:.3f} MiB a token, "
+      "experts: {} slots, {:.1f} MiB; hit rate {:.1f} % over {} choices; read {:.1f} MiB, {:.3f} MiB a "
+      "token, "
       "{:.3f} MiB a choice\n",
       store.num_slots(), static_cast<double>(store.slot_bytes()) / kMebibyte, 100.0 * total.hit_rate(),
       total.num_choices, bytes / kMebibyte, bytes / kMebibyte / tokens, bytes / kMebibyte / choices);

@@ -78,8 +78,8 @@ uint64_t parse_hex(const std::string& text, const fs::path& path) {
 nlohmann::json load_index_json(const fs::path& folder) {
   const fs::path path = folder / kIndexFile;
   SMOE_CHECK(CheckpointError, fs::is_regular_file(path),
-             "{}: not a streaming package, it has no {}; make one with smoe-export streaming", folder.string(),
-             kIndexFile);
+             "{}: not a streaming package, it has no {}; make one with smoe-export streaming",
+             folder.string(), kIndexFile);
   nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   SMOE_CHECK(CheckpointError, json.is_object(),
              "{}: not a JSON object, so the index is damaged or cut short; {}", path.string(), kRemedy);
@@ -110,15 +110,16 @@ PackageIndex parse_index(const nlohmann::json& json, const fs::path& path) {
              "{}: the layout of a block is not the one of this version; {}", path.string(), kRemedy);
   index.num_moe_layers = reader.count("num_moe_layers");
   index.num_experts = reader.count("num_experts");
-  const nlohmann::json& sums = json.value("block_xxh3", nlohmann::json::array());
+  const nlohmann::json sums = json.value("block_xxh3", nlohmann::json::array());
   SMOE_CHECK(CheckpointError, std::ssize(sums) == index.num_moe_layers * index.num_experts,
-             "{}: checksums of {} blocks found, {} layers of {} experts expected; {}", path.string(), sums.size(),
-             index.num_moe_layers, index.num_experts, kRemedy);
+             "{}: checksums of {} blocks found, {} layers of {} experts expected; {}", path.string(),
+             sums.size(), index.num_moe_layers, index.num_experts, kRemedy);
   for (const nlohmann::json& sum : sums) {
     const int64_t offset = std::ssize(index.blocks) * index.layout.block_bytes;
     index.blocks.push_back({offset, parse_hex(sum.is_string() ? sum.get<std::string>() : "", path)});
   }
-  for (const auto& [name, sum] : json.value("files_sha256", nlohmann::json::object()).items()) {
+  const nlohmann::json files = json.value("files_sha256", nlohmann::json::object());
+  for (const auto& [name, sum] : files.items()) {
     SMOE_CHECK(CheckpointError, sum.is_string() && fs::path(name).filename() == name,
                "{}: \"{}\" is no file of the package; {}", path.string(), name, kRemedy);
     index.file_sha256[name] = sum.get<std::string>();
@@ -128,14 +129,15 @@ PackageIndex parse_index(const nlohmann::json& json, const fs::path& path) {
 
 void check_config(const ModelConfig& config, const PackageIndex& index, const fs::path& folder) {
   const ExpertShape shape{config.dim, config.expert_dim};
-  SMOE_CHECK(CheckpointError,
-             shape == index.layout.shape && config.num_moe_layers == index.num_moe_layers &&
-                 config.num_experts == index.num_experts,
-             "{}: {} describes {} MoE layers of {} experts of {} x {}, the index {} layers of {} experts of {} x "
-             "{}; the files belong to different packages, {}",
-             folder.string(), kConfigFile, config.num_moe_layers, config.num_experts, config.expert_dim,
-             config.dim, index.num_moe_layers, index.num_experts, index.layout.shape.expert_dim,
-             index.layout.shape.dim, kRemedy);
+  SMOE_CHECK(
+      CheckpointError,
+      shape == index.layout.shape && config.num_moe_layers == index.num_moe_layers &&
+          config.num_experts == index.num_experts,
+      "{}: {} describes {} MoE layers of {} experts of {} x {}, the index {} layers of {} experts of {} x "
+      "{}; the files belong to different packages, {}",
+      folder.string(), kConfigFile, config.num_moe_layers, config.num_experts, config.expert_dim, config.dim,
+      index.num_moe_layers, index.num_experts, index.layout.shape.expert_dim, index.layout.shape.dim,
+      kRemedy);
 }
 
 }  // namespace
@@ -162,8 +164,8 @@ void write_package_index(const fs::path& folder, const PackageIndex& index) {
 }
 
 StreamingPackage::StreamingPackage(fs::path folder) : folder_(std::move(folder)) {
-  SMOE_CHECK(CheckpointError, fs::is_directory(folder_), "{}: no such folder; give a package made by smoe-export streaming",
-             folder_.string());
+  SMOE_CHECK(CheckpointError, fs::is_directory(folder_),
+             "{}: no such folder; give a package made by smoe-export streaming", folder_.string());
   index_ = parse_index(load_index_json(folder_), folder_ / kIndexFile);
   for (const char* name : {kConfigFile, kResidentFile}) {
     SMOE_CHECK(CheckpointError, fs::is_regular_file(folder_ / name) && index_.file_sha256.contains(name),
@@ -173,8 +175,8 @@ StreamingPackage::StreamingPackage(fs::path folder) : folder_(std::move(folder))
   check_config(config_, index_, folder_);
   std::error_code error;
   const auto found = static_cast<int64_t>(fs::file_size(experts_path(), error));
-  SMOE_CHECK(CheckpointError, !error, "{}: {} is missing, so the package is not complete; {}", folder_.string(),
-             kExpertsFile, kRemedy);
+  SMOE_CHECK(CheckpointError, !error, "{}: {} is missing, so the package is not complete; {}",
+             folder_.string(), kExpertsFile, kRemedy);
   SMOE_CHECK(CheckpointError, found == experts_bytes(), "{}: the file has {} bytes, {} expected: it {}; {}",
              experts_path().string(), found, experts_bytes(),
              found < experts_bytes() ? "was cut short" : "belongs to another package", kRemedy);
@@ -195,12 +197,15 @@ const ExpertBlock& StreamingPackage::block(int64_t layer, int64_t expert) const 
   return index_.blocks[static_cast<size_t>(layer * index_.num_experts + expert)];
 }
 
-int64_t StreamingPackage::experts_bytes() const { return std::ssize(index_.blocks) * index_.layout.block_bytes; }
+int64_t StreamingPackage::experts_bytes() const {
+  return std::ssize(index_.blocks) * index_.layout.block_bytes;
+}
 
 void StreamingPackage::verify_files() const {
   for (const auto& [name, expected] : index_.file_sha256) {
     const fs::path path = folder_ / name;
-    SMOE_CHECK(CheckpointError, fs::is_regular_file(path), "{}: the file is missing; {}", path.string(), kRemedy);
+    SMOE_CHECK(CheckpointError, fs::is_regular_file(path), "{}: the file is missing; {}", path.string(),
+               kRemedy);
     const std::string found = sha256_of_file(path);
     SMOE_CHECK(CheckpointError, found == expected,
                "{}: the file was altered or damaged: SHA-256 {} expected by {}, {} found; {}", path.string(),

@@ -1,0 +1,134 @@
+// The streamed model against the resident one, bit for bit.
+#include "smoe/infer/streaming_model.h"
+
+#include <c10/core/InferenceMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "infer/streaming_test_support.h"
+#include "smoe/core/error.h"
+#include "smoe/infer/decode_batch.h"
+
+namespace smoe {
+namespace {
+
+using testing::PackagedModel;
+using testing::store_config;
+
+// Logits of a prompt and of greedy tokens after it, in a row.
+std::vector<at::Tensor> decode(const Model& model, int64_t budget, int64_t segment_length,
+                               int64_t num_tokens) {
+  const std::vector<std::vector<int32_t>> prompts = {{5, 17, 3, 40, 22}, {8, 1}};
+  DecodeBatch batch(model);
+  std::vector<at::Tensor> all;
+  std::vector<DecodeRow> rows(2);
+  for (DecodeRow& row : rows) {
+    row.budget = budget;
+    row.routing.segment_length = segment_length;
+  }
+  all.push_back(batch.prefill(prompts, rows, 512));
+  for (int64_t step = 0; step < num_tokens; ++step) {
+    const at::Tensor next = all.back().argmax(1).to(at::kInt);
+    all.push_back(batch.decode({next[0].item<int32_t>(), next[1].item<int32_t>()}));
+  }
+  return all;
+}
+
+void expect_equal(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected,
+                  const std::string& label) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_TRUE(at::equal(found[i], expected[i])) << label << ", step " << i;
+  }
+}
+
+// The model with its routed experts rounded as the package rounds them.
+Model rounded_model(const ModelConfig& config, ExpertEncoding encoding) {
+  Model model = testing::tiny_model(config);
+  const at::NoGradGuard no_gradients;
+  for (const NamedParameter& parameter : model.parameters()) {
+    if (parameter.name.find("routed_experts") == std::string::npos) continue;
+    at::Tensor tensor = parameter.tensor;
+    if (encoding == ExpertEncoding::kBfloat16) {
+      tensor.copy_(tensor.to(at::kBFloat16));
+    } else if (encoding == ExpertEncoding::kInt8) {
+      const at::Tensor scale = tensor.abs().amax(-1, true) / 127.0F;
+      tensor.copy_(at::round(tensor / scale) * scale);
+    }
+  }
+  return model;
+}
+
+class StreamingModelTest : public ::testing::TestWithParam<std::tuple<ExpertBackend, ExpertEncoding>> {};
+
+TEST_P(StreamingModelTest, EqualsTheResidentModelBitForBit) {
+  const auto [backend, encoding] = GetParam();
+  for (const auto architecture : {Architecture::kSteppedMoe, Architecture::kVanillaMoe}) {
+    const ModelConfig config = testing::tiny_config(architecture);
+    const PackagedModel packaged(config, encoding);
+    const Model resident = rounded_model(config, encoding);
+    for (const int64_t num_slots : {8, 13, 24}) {
+      const StreamingModel streaming =
+          open_streaming_model(packaged.options(num_slots, store_config(backend)));
+      for (int64_t budget = 0; budget < 3; ++budget) {
+        for (const int64_t segment_length : {1, 4, 7}) {
+          expect_equal(decode(streaming.model, budget, segment_length, 12),
+                       decode(resident, budget, segment_length, 12),
+                       fmt::format("slots {}, budget {}, S {}", num_slots, budget, segment_length));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StreamingModelTest,
+                         ::testing::Combine(::testing::ValuesIn(testing::kAllBackends),
+                                            ::testing::Values(ExpertEncoding::kFloat32,
+                                                              ExpertEncoding::kBfloat16,
+                                                              ExpertEncoding::kInt8)),
+                         [](const auto& each) {
+                           return fmt::format("{}_{}", enum_to_name(std::get<0>(each.param)),
+                                              enum_to_name(std::get<1>(each.param)));
+                         });
+
+TEST(StreamingModel, HoldsNoRoutedExpertsAmongItsParameters) {
+  const PackagedModel packaged(testing::tiny_config(Architecture::kSteppedMoe));
+  const StreamingModel streaming = open_streaming_model(packaged.options(8));
+  for (const NamedParameter& parameter : streaming.model.parameters()) {
+    EXPECT_EQ(parameter.name.find("routed_experts"), std::string::npos) << parameter.name;
+  }
+}
+
+TEST(StreamingModel, GoesOnAfterAFailedForward) {
+  const PackagedModel packaged(testing::tiny_config(Architecture::kSteppedMoe));
+  StreamingModel streaming = open_streaming_model(packaged.options(8));
+  const StreamingPackage package(packaged.path());
+  ExpertStoreConfig config = store_config();
+  config.max_retries = 0;
+  auto reader =
+      std::make_unique<testing::FaultyReader>(make_block_reader(package.experts_path(), config.reader));
+  testing::FaultyReader& faulty = *reader;
+  streaming.model.set_expert_provider(std::make_shared<ExpertStore>(package, 8, config, std::move(reader)));
+  for (int64_t expert = 0; expert < 8; ++expert) faulty.fail(package.block(1, expert).offset, 1);
+  EXPECT_THROW(decode(streaming.model, 2, 4, 6), DataError);
+  for (int64_t expert = 0; expert < 8; ++expert) faulty.fail(package.block(1, expert).offset, 0);
+  expect_equal(decode(streaming.model, 2, 4, 6), decode(packaged.model, 2, 4, 6), "after the failure");
+}
+
+TEST(ParseByteCount, TakesUnitsAndNamesWhatItCannotRead) {
+  EXPECT_EQ(parse_byte_count("256MiB"), 256 << 20);
+  EXPECT_EQ(parse_byte_count("1.5GiB"), 3LL << 29);
+  EXPECT_EQ(parse_byte_count("300MB"), 300000000);
+  EXPECT_EQ(parse_byte_count("4096"), 4096);
+  for (const char* text : {"", "MiB", "-1MiB", "0", "12 bananas", "1e30GiB"}) {
+    try {
+      parse_byte_count(text);
+      FAIL() << text;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("512MiB"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace smoe
