@@ -30,8 +30,9 @@ std::string read_javatuples(const fs::path& option) {
   const bool from_variable = option.empty() && variable != nullptr && *variable != '\0';
   const fs::path path = from_variable ? fs::path(variable) : option;
   if (!path.empty()) {
-    SMOE_CHECK(ConfigError, fs::is_regular_file(path),
-               "{}: there is no such jar; {} must name javatuples 1.2", path.string(),
+    std::error_code hidden;
+    SMOE_CHECK(ConfigError, fs::is_regular_file(path, hidden),
+               "{}: there is no such jar, or it may not be read; {} must name javatuples 1.2", path.string(),
                from_variable ? "the environment variable SMOE_JAVATUPLES_JAR" : "this option");
     return read_file(path);
   }
@@ -98,8 +99,9 @@ CodeRunner::CodeRunner(CodeRunnerOptions options)
   SMOE_CHECK(ConfigError, options_.compiled_wall_seconds > 0.0,
              "the time limit of compiled programs is {} s; it must be more than 0",
              options_.compiled_wall_seconds);
+  std::error_code hidden;
   for (const fs::path& path : options_.read_only_paths) {
-    SMOE_CHECK(ConfigError, path.is_absolute() && fs::exists(path),
+    SMOE_CHECK(ConfigError, path.is_absolute() && fs::exists(path, hidden),
                "{}: to be shown to generated code, but it is no absolute path of something that exists",
                path.string());
   }

@@ -97,13 +97,13 @@ Words bubblewrap_words(const std::string& program, const SandboxCommand& command
   append(words, {"--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"});
   append(words, {"--as-pid-1", "--json-status-fd", std::to_string(kStatusNumber)});
   append(words, system_folders());
+  // Before the shown paths, which may lie in it.
+  append(words, {"--size", std::to_string(limits.folder_bytes), "--tmpfs", kWorkFolder});
   for (const fs::path& path : command.read_only_paths) {
     append(words, {"--ro-bind", path.string(), path.string()});
   }
   // --dev and / are folders in memory without a size limit, so they become read-only once they are filled.
   append(words, {"--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"});
-  append(words, {"--size", std::to_string(limits.folder_bytes), "--tmpfs", kWorkFolder});
-  append(words, {"--symlink", "work", "/tmp"});
   int number = kFirstFileNumber;
   for (const SandboxFile& file : command.files) {
     append(words, {"--perms", "0644", "--file", std::to_string(number++),
@@ -124,7 +124,9 @@ std::string find_program(const std::string& name) {
   for (size_t begin = 0; begin < folders.size();) {
     const size_t end = std::min(folders.find(':', begin), folders.size());
     const fs::path candidate = fs::path(folders.substr(begin, end - begin)) / name;
-    if (candidate.is_absolute() && fs::is_regular_file(candidate) && access(candidate.c_str(), X_OK) == 0) {
+    std::error_code hidden;  // a folder of PATH that may not be searched
+    if (candidate.is_absolute() && fs::is_regular_file(candidate, hidden) &&
+        access(candidate.c_str(), X_OK) == 0) {
       return candidate.string();
     }
     begin = end + 1;

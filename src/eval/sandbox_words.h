@@ -16,7 +16,7 @@ using Words = std::vector<std::string>;
 // Whom root becomes.
 inline constexpr uid_t kNobody = 65534;
 // The work folder inside the locked-down sandbox.
-inline constexpr const char* kWorkFolder = "/work";
+inline constexpr const char* kWorkFolder = "/tmp";
 
 // An executable file for `name`, looked up in PATH unless it has a slash; empty if there is none.
 std::string find_program(const std::string& name);

@@ -165,6 +165,16 @@ TEST(SandboxRefusal, NamesThePackageAndTheUnsafeModeWhereBubblewrapIsMissing) {
   }
 }
 
+TEST_F(LockedDownTest, LooksPastFoldersOfPathThatCannotBeSearched) {
+  TemporaryFolder folder;
+  const std::string path = std::getenv("PATH");
+  fs::permissions(folder.path(), fs::perms::none);
+  setenv("PATH", (folder.path().string() + "/bin:" + path).c_str(), 1);
+  EXPECT_NO_THROW(CodeSandbox({}));
+  setenv("PATH", path.c_str(), 1);
+  fs::permissions(folder.path(), fs::perms::owner_all);
+}
+
 TEST(SandboxRefusal, TellsWhyBubblewrapIsNotPermitted) {
   TemporaryFolder folder;
   const fs::path program = folder / "bwrap";

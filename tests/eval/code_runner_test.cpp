@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "eval/code_test_support.h"
+#include "temporary_folder.h"
 
 namespace smoe::testing {
 namespace {
@@ -115,6 +116,19 @@ TEST_F(Languages, AreSkippedByNameWhereTheToolIsMissing) {
     EXPECT_NE(results[index].detail.find(advice[index]), std::string::npos) << results[index].detail;
     EXPECT_NE(results[index].detail.find("not-there"), std::string::npos) << results[index].detail;
   }
+}
+
+TEST_F(Languages, PythonMayBeAVirtualEnvironmentAnywhere) {
+  TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  const std::string environment = (folder / "environment").string();
+  if (std::system(("/usr/bin/python3 -m venv --without-pip " + environment).c_str()) != 0) {
+    GTEST_SKIP() << "/usr/bin/python3 cannot make virtual environments (package python3-venv)";
+  }
+  CodeRunnerOptions options = short_options();
+  options.python = environment + "/bin/python";
+  EXPECT_VERDICT(run_python("import sys\nassert sys.prefix == '" + environment + "', sys.prefix", options),
+                 kPassed);
 }
 
 TEST_F(Languages, RefuseAJarThatIsNotThere) {
