@@ -32,10 +32,16 @@ inline CodeRunnerOptions short_options(SandboxMode mode = SandboxMode::kLockedDo
 class LockedDownTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    try {
-      CodeSandbox sandbox({});
-    } catch (const ConfigError& error) {
-      GTEST_SKIP() << "bubblewrap cannot be used here: " << error.what();
+    static const std::string problem = [] {
+      try {
+        CodeSandbox sandbox({});
+      } catch (const ConfigError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    }();
+    if (!problem.empty()) {
+      GTEST_SKIP() << "bubblewrap cannot be used here: " << problem;
     }
     // Orphans of children become ours, so that processes left behind and zombies can be seen.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
