@@ -9,7 +9,7 @@ say() { printf '\n\033[1m==> %s\033[0m\n' "$*"; }
 elapsed() { printf '    (%d min %02d s since the start)\n' $((SECONDS / 60)) $((SECONDS % 60)); }
 
 say "Set-up and build"
-tools/build.sh release smoe-tools
+tools/build.sh release smoe-data smoe-train smoe-eval smoe-plot smoe-params
 elapsed
 
 bin=build/release/bin
@@ -58,5 +58,6 @@ A model of this size trained for minutes is near chance on the benchmarks; its l
   $bin/smoe-train --print-config                     every key with its default and meaning
   $bin/smoe-params configs/paper/flexible_12b.yaml   parameters, FLOPs and memory at every budget
   $bin/smoe-train configs/quickstart/flexible.yaml --set run_folder=runs/s8 --set model.routing.segment_length=8
+  tools/build.sh release smoe-tools                  build the other tools: generation, export, judges, inspection
   docs/data.md                                       train on your own text
 EOF

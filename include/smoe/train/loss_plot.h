@@ -11,7 +11,7 @@ namespace smoe {
 struct LossPlotOptions {
   std::filesystem::path out;  // an .svg file
   std::string title = "Loss per budget";
-  double smoothing = 0.9;  // weight of the past in the moving average of the training loss, in [0, 1)
+  double smoothing = 0.6;  // weight of the past in the moving average of the training loss, in [0, 1)
 };
 
 // One curve of a plot.
