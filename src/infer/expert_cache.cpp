@@ -60,6 +60,15 @@ bool ExpertCache::goes_before(const Slot& first, const Slot& second) const {
   return first.last_use < second.last_use;
 }
 
+bool ExpertCache::may_replace(int64_t evicted_key, int64_t key) const {
+  const int64_t evicted_distance = distance(evicted_key);
+  const int64_t key_distance = distance(key);
+  if (evicted_distance < 0) return true;
+  // Reading ahead must not push out what this walk still comes to: that would only be read again.
+  if (key_distance > 0 && evicted_key / layer_size_ > current_layer_) return false;
+  return evicted_distance > key_distance;
+}
+
 std::optional<ExpertCache::Placement> ExpertCache::place(int64_t key) {
   SMOE_ASSERT(slot_of(key) < 0);
   Placement placement;
@@ -74,8 +83,7 @@ std::optional<ExpertCache::Placement> ExpertCache::place(int64_t key) {
     }
     if (placement.slot < 0) return std::nullopt;
     placement.evicted_key = key_of(placement.slot);
-    const int64_t evicted_distance = distance(placement.evicted_key);
-    if (evicted_distance >= 0 && evicted_distance <= distance(key)) return std::nullopt;
+    if (!may_replace(placement.evicted_key, key)) return std::nullopt;
     slot_of_key_[static_cast<size_t>(placement.evicted_key)] = -1;
   }
   slots_[static_cast<size_t>(placement.slot)] = {key, true, ++clock_};

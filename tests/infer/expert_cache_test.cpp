@@ -152,5 +152,19 @@ TEST(ExpertCache, DoesNotEvictWhatIsNeededSoonerForWhatIsNeededLater) {
   EXPECT_FALSE(cache.place(2));
 }
 
+TEST(ExpertCache, ReadsAheadOnlyIntoSlotsThatTheWalkHasLeft) {
+  ExpertCache cache({2, 4, 1}, EvictionPolicy::kLeastRecentlyUsed, 0.9);
+  cache.choose({0, 1, 2, 3});
+  ASSERT_TRUE(cache.place(0));
+  ASSERT_TRUE(cache.place(3));
+  cache.set_locked(cache.slot_of(3), false);
+  EXPECT_FALSE(cache.place(1));
+  cache.set_locked(cache.slot_of(0), false);
+  cache.set_current_layer(1);
+  const auto placement = cache.place(1);
+  ASSERT_TRUE(placement);
+  EXPECT_EQ(placement->evicted_key, 0);
+}
+
 }  // namespace
 }  // namespace smoe

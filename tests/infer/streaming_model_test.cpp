@@ -1,7 +1,7 @@
 // The streamed model against the resident one, bit for bit.
 #include "smoe/infer/streaming_model.h"
 
-#include <c10/core/InferenceMode.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,15 @@ Model rounded_model(const ModelConfig& config, ExpertEncoding encoding) {
   return model;
 }
 
-class StreamingModelTest : public ::testing::TestWithParam<std::tuple<ExpertBackend, ExpertEncoding>> {};
+class StreamingModelTest : public ::testing::TestWithParam<std::tuple<ExpertBackend, ExpertEncoding>> {
+ protected:
+  // Threads bring nothing to a tiny model but waiting for each other.
+  void SetUp() override { at::set_num_threads(1); }
+  void TearDown() override { at::set_num_threads(num_threads_); }
+
+ private:
+  int num_threads_ = at::get_num_threads();
+};
 
 TEST_P(StreamingModelTest, EqualsTheResidentModelBitForBit) {
   const auto [backend, encoding] = GetParam();
@@ -90,6 +98,21 @@ INSTANTIATE_TEST_SUITE_P(All, StreamingModelTest,
                            return fmt::format("{}_{}", enum_to_name(std::get<0>(each.param)),
                                               enum_to_name(std::get<1>(each.param)));
                          });
+
+// Large enough for the experts of a token to be dealt out to several threads.
+TEST(StreamingModel, EqualsTheResidentModelOnSeveralThreads) {
+  ModelConfig config = testing::tiny_config(Architecture::kSteppedMoe);
+  config.dim = 160;
+  config.expert_dim = 200;
+  config.num_experts = 16;
+  config.budgets = {{"large", 12}};
+  const PackagedModel packaged(config);
+  const StreamingModel streaming = open_streaming_model(packaged.options(20));
+  const int num_threads = at::get_num_threads();
+  at::set_num_threads(3);
+  expect_equal(decode(streaming.model, 0, 4, 6), decode(packaged.model, 0, 4, 6), "3 threads");
+  at::set_num_threads(num_threads);
+}
 
 TEST(StreamingModel, HoldsNoRoutedExpertsAmongItsParameters) {
   const PackagedModel packaged(testing::tiny_config(Architecture::kSteppedMoe));

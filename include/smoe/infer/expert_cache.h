@@ -50,8 +50,8 @@ class ExpertCache {
     int64_t slot = -1;
     int64_t evicted_key = -1;  // -1: the slot was free
   };
-  // Takes a free slot, or that of an expert that may go: not locked, and not needed before `key` is. Nothing
-  // if there is none. The slot is locked.
+  // Takes a free slot, or that of an expert that may go: not locked, not needed before `key` is, and not
+  // needed later in this walk unless `key` is needed now. Nothing if there is none. The slot is locked.
   std::optional<Placement> place(int64_t key);
   // Locked slots stay. Locks do not nest.
   void set_locked(int64_t slot, bool locked) { slots_[static_cast<size_t>(slot)].locked = locked; }
@@ -67,6 +67,7 @@ class ExpertCache {
   // Layers until the current choice needs the key again; -1 if it does not.
   int64_t distance(int64_t key) const;
   double frequency(int64_t key) const;
+  bool may_replace(int64_t evicted_key, int64_t key) const;
   // True if `first` should go before `second`.
   bool goes_before(const Slot& first, const Slot& second) const;
 
