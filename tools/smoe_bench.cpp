@@ -44,6 +44,8 @@ int main(int argc, char** argv) {
   return smoe::run_tool([&] {
     if (threads > 0) at::set_num_threads(threads);
     options.model = smoe::read_model_config(model);
+    // In the long run every expert has been checked once.
+    store.overrides.insert(store.overrides.begin(), "checksums=never");
     options.store = smoe::read_config<smoe::ExpertStoreConfig>(store);
     options.encoding = smoe::enum_from_name<smoe::ExpertEncoding>(dtype).value();
     if (!memory_limits.empty()) options.memory_limits.clear();

@@ -41,6 +41,8 @@ struct DecodeBenchRow {
   double stall_ms = 0;     // a token
   double hit_rate = 0;
   double bytes_per_token = 0;
+  // Of blocks in random order, as many asked for together as a choice of this row misses.
+  double disk_bytes_per_s = 0;
   // What the disk alone needs for these bytes, spread over the tokens: no design can stall less than the part
   // of this that computing cannot hide, or more than all of it.
   double bound_ms = 0;
@@ -51,7 +53,7 @@ struct DecodeBenchRow {
 };
 
 struct DecodeBenchReport {
-  double disk_bytes_per_s = 0;  // blocks of experts in random order, through the same backend
+  double disk_bytes_per_s = 0;  // of 64 blocks at a time in random order, through the same backend
   int64_t block_bytes = 0;
   std::vector<DecodeBenchRow> rows;
 };
