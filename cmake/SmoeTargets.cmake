@@ -25,6 +25,11 @@ function(smoe_use_torch target)
     target_precompile_headers(smoe_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
   endif()
   target_precompile_headers(${target} REUSE_FROM smoe_torch_pch)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    # Part of every program: a definition in a library that nothing refers to would not be linked.
+    target_link_libraries(${target} PRIVATE smoe_mkl_dispatch)
+  endif()
 endfunction()
 
 function(smoe_add_library name)
