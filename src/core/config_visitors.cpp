@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "smoe/core/files.h"
-#include "text_distance.h"
+#include "smoe/core/text_distance.h"
 
 namespace smoe {
 
@@ -40,9 +40,11 @@ const std::string* plain_scalar(const ConfigNode& node) {
 }
 
 void check_range(const ReadPlace& place, double value, const Range& range) {
-  if (range.contains(value)) return;
+  // An infinite setting passes every lower limit, and shows only later, as NaN in some sum.
+  if (std::isfinite(value) && range.contains(value)) return;
+  const std::string allowed = std::isfinite(value) ? range.text() : "finite numbers";
   place.problems.add(place.node.mark, place.path,
-                     fmt::format("{} is out of range; allowed: {}", place.node.scalar, range.text()));
+                     fmt::format("{} is out of range; allowed: {}", place.node.scalar, allowed));
 }
 
 // Parses the whole of `text`, which std::from_chars would do up to the first foreign character.
@@ -55,7 +57,8 @@ std::errc parse_whole(std::string_view text, Number& value) {
   return end == text.data() + text.size() ? std::errc() : std::errc::invalid_argument;
 }
 
-// The number that `text` spells, also YAML's spelling of infinity; NaN is never a setting.
+// The number that `text` spells, also YAML's spelling of infinity, which check_range refuses; NaN is no
+// number.
 std::optional<double> parse_double(std::string_view text) {
   if (text == ".inf" || text == "+.inf") return std::numeric_limits<double>::infinity();
   if (text == "-.inf") return -std::numeric_limits<double>::infinity();

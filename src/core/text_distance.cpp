@@ -1,4 +1,4 @@
-#include "text_distance.h"
+#include "smoe/core/text_distance.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/text_distance.h"
 #include "smoe/core/error.h"
+#include "smoe/core/text_distance.h"
 #include "smoe/eval/text_template.h"
 
 namespace smoe {

@@ -12,7 +12,7 @@
 namespace smoe {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 MachineConfig round_trip(const MachineConfig& config) { return machine_from(dump_config(config)); }
 
@@ -53,7 +53,6 @@ TEST(ConfigDump, DoublesReadBackBitForBit) {
                    5e-324,
                    std::numeric_limits<double>::max(),
                    1e22,
-                   std::numeric_limits<double>::infinity(),
                    std::numeric_limits<double>::denorm_min()};
   for (int i = 0; i < 1000; ++i) {
     const double value = std::abs(std::bit_cast<double>(random.next()));

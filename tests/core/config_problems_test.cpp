@@ -7,8 +7,8 @@
 namespace smoe {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(ConfigProblems, AnUnknownKeyNamesTheNearestAndAllAllowedOnes) {
   EXPECT_EQ(

@@ -7,8 +7,8 @@
 namespace smoe {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(ConfigFiles, AMissingFileIsNamed) {
   EXPECT_THAT(error_of(ConfigSource{"/no/such/run.yaml", {}}),
@@ -16,7 +16,7 @@ TEST(ConfigFiles, AMissingFileIsNamed) {
 }
 
 TEST(ConfigFiles, IncludedKeysComeFirstAndMappingsMerge) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   folder.write("base/engine.yaml", "engine: {cylinders: 2, limit: 90}\ncount: 5\ntags: [a, b, c]\n");
   folder.write("base/more.yaml", "include: engine.yaml\ncount: 6\nfast: true\n");
   const auto path = folder.write("run.yaml", "include: base/more.yaml\nengine: {limit: 10}\ntags: [d]\n");
@@ -29,7 +29,7 @@ TEST(ConfigFiles, IncludedKeysComeFirstAndMappingsMerge) {
 }
 
 TEST(ConfigFiles, LaterIncludesWin) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   folder.write("a.yaml", "count: 1\nratio: 0.5\n");
   folder.write("b.yaml", "count: 2\n");
   const auto path = folder.write("run.yaml", "include: [a.yaml, b.yaml]\n");
@@ -39,7 +39,7 @@ TEST(ConfigFiles, LaterIncludesWin) {
 }
 
 TEST(ConfigFiles, ProblemsNameTheFileTheyAreIn) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto base = folder.write("base.yaml", "ratio: 0.5\ncount: -1\n");
   const auto path = folder.write("run.yaml", "include: base.yaml\n\nengine: {cylinders: 3}\n");
   EXPECT_EQ(error_of(ConfigSource{path, {}}),
@@ -49,7 +49,7 @@ TEST(ConfigFiles, ProblemsNameTheFileTheyAreIn) {
 }
 
 TEST(ConfigFiles, AMissingIncludeNamesThePlaceThatAsksForIt) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.yaml", "count: 1\ninclude: [gone.yaml]\n");
   const std::string error = error_of(ConfigSource{path, {}});
   EXPECT_THAT(error, HasSubstr(path.string() + ":2:11: include: "));
@@ -57,7 +57,7 @@ TEST(ConfigFiles, AMissingIncludeNamesThePlaceThatAsksForIt) {
 }
 
 TEST(ConfigFiles, IncludeCyclesAreRefused) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("a.yaml", "include: b.yaml\n");
   const auto other = folder.write("b.yaml", "include: ./a.yaml\n");
   const std::string error = error_of(ConfigSource{path, {}});
@@ -66,7 +66,7 @@ TEST(ConfigFiles, IncludeCyclesAreRefused) {
 }
 
 TEST(ConfigFiles, TheSameFileMayBeIncludedTwiceOnDifferentWays) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   folder.write("base.yaml", "count: 9\n");
   folder.write("a.yaml", "include: base.yaml\n");
   folder.write("b.yaml", "include: base.yaml\n");
@@ -75,14 +75,14 @@ TEST(ConfigFiles, TheSameFileMayBeIncludedTwiceOnDifferentWays) {
 }
 
 TEST(ConfigFiles, AnIncludeIsAFileName) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.yaml", "include: {a: b}\n");
   EXPECT_THAT(error_of(ConfigSource{path, {}}),
               HasSubstr(":1:10: include: expected a file name or a list of file names, found a mapping"));
 }
 
 TEST(ConfigFiles, ASectionIsReadWithoutTheOthers) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("config.yaml", "whatever: {x: 1}\nengine: {cylinders: 6, spark_plugs: 6}\n");
   EXPECT_EQ(read_section<EngineConfig>(path, "engine").cylinders, 6);
   EXPECT_EQ(config_error([&] { read_section<EngineConfig>(path, "motor"); }),
@@ -93,7 +93,7 @@ TEST(ConfigFiles, ASectionIsReadWithoutTheOthers) {
 }
 
 TEST(ConfigOverrides, TheyWinOverFilesInTheirOrder) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.yaml", "count: 1\nengine: {limit: 3}\nparts: [{name: a}, {name: b}]\n");
   const auto config =
       read_config<MachineConfig>({path,
@@ -127,7 +127,7 @@ TEST(ConfigOverrides, ProblemsNameTheOverride) {
 }
 
 TEST(ConfigOverrides, ListPositionsMustExist) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.yaml", "parts: [{name: a}]\n");
   EXPECT_EQ(
       error_of(ConfigSource{path, {"parts.1.name=b"}}),
@@ -137,7 +137,7 @@ TEST(ConfigOverrides, ListPositionsMustExist) {
 }
 
 TEST(ConfigOverrides, ARuleBrokenByAnOverrideNamesItAndTheFile) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.yaml", "engine:\n  spark_plugs: 8\n");
   EXPECT_EQ(error_of(ConfigSource{path, {"engine.cylinders=3"}}),
             path.string() +

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/temporary_folder.h"
 #include "smoe/core/config.h"
+#include "temporary_folder.h"
 
 namespace smoe {
 

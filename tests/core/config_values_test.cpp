@@ -9,8 +9,8 @@
 namespace smoe {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(ConfigValues, AnEmptyDocumentGivesTheDefaults) {
   for (const std::string yaml : {"", "# nothing\n", "{}", "---\n"}) {
@@ -100,6 +100,15 @@ TEST(ConfigValues, RangesNameTheirLimits) {
   EXPECT_EQ(error_of("engine: {limit: 201}"),
             "m.yaml:1:17: engine.limit: 201 is out of range; allowed: from 0 to 200");
   EXPECT_EQ(error_of("ratio: 1\ncount: 0"), "");
+}
+
+TEST(ConfigValues, InfinityIsOutOfEveryRange) {
+  EXPECT_EQ(error_of("ratio: .inf"), "m.yaml:1:8: ratio: .inf is out of range; allowed: finite numbers");
+  // Only a lower limit, so that infinity is inside.
+  EXPECT_EQ(error_of("levels: [1, +.inf]"),
+            "m.yaml:1:13: levels.1: +.inf is out of range; allowed: finite numbers");
+  EXPECT_EQ(error_of("parts: [{weight: -.inf}]"),
+            "m.yaml:1:18: parts.0.weight: -.inf is out of range; allowed: finite numbers");
 }
 
 TEST(ConfigValues, AWrongEnumNameListsTheRightOnes) {

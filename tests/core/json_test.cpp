@@ -5,15 +5,15 @@
 
 #include <limits>
 
-#include "core/temporary_folder.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "temporary_folder.h"
 
 namespace smoe {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string parse_error(std::string_view text) {
   try {
@@ -35,7 +35,7 @@ TEST(ParseJson, ErrorsHaveLineColumnAndByte) {
 }
 
 TEST(JsonFiles, RoundTrip) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.path() / "x.json";
   const nlohmann::json value = {{"a", {1, 2.5, "é"}}, {"b", nullptr}};
   write_json_atomically(path, value);
@@ -45,7 +45,7 @@ TEST(JsonFiles, RoundTrip) {
 }
 
 TEST(JsonFiles, ErrorsNameTheFile) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   EXPECT_THROW(read_json_file(folder.path() / "gone.json"), DataError);
   const auto path = folder.write("x.json", "old");
   try {
@@ -58,7 +58,7 @@ TEST(JsonFiles, ErrorsNameTheFile) {
 }
 
 TEST(JsonFiles, NumbersThatJsonLacksBecomeNull) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   write_json_atomically(folder.path() / "x.json", std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(read_file(folder.path() / "x.json"), "null\n");
 }

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "../../src/core/text_distance.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/table.h"
+#include "smoe/core/text_distance.h"
 
 namespace smoe {
 namespace {

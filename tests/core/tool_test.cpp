@@ -10,17 +10,17 @@
 #include <new>
 #include <stdexcept>
 
-#include "core/temporary_folder.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
+#include "temporary_folder.h"
 
 namespace smoe {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Outcome {
   int exit_code;
@@ -28,9 +28,9 @@ struct Outcome {
 };
 
 Outcome run(const std::function<int()>& body) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const int exit_code = run_tool(body);
-  return {exit_code, testing::internal::GetCapturedStderr()};
+  return {exit_code, ::testing::internal::GetCapturedStderr()};
 }
 
 TEST(RunTool, PassesTheExitStatusOn) {
@@ -71,25 +71,25 @@ TEST(Check, ThrowsTheGivenTypeWithTheFormattedText) {
 }
 
 TEST(Logging, IsQuietWhenStandardErrorIsPiped) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   initialize_logging();
   spdlog::info("not shown");
   spdlog::warn("shown");
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("warning shown\n"));
   EXPECT_THAT(text, Not(HasSubstr("not shown")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours in a pipe";
 }
 
 TEST(Logging, AFileReceivesInfoAndAboveAndIsAppendedTo) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("run.log", "before\n");
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   initialize_logging("error");
   log_to_file(path);
   spdlog::info("step {}", 1);
   spdlog::debug("detail");
-  const std::string shown = testing::internal::GetCapturedStderr();
+  const std::string shown = ::testing::internal::GetCapturedStderr();
   initialize_logging();
   const std::string text = read_file(path);
   EXPECT_THAT(text, StartsWith("before\n20"));

@@ -55,11 +55,11 @@ namespace detail {
 
 // Throws `ErrorType` with a formatted message unless `condition` holds:
 //   SMOE_CHECK(DataError, size > 0, "{}: the file is empty", path.string());
-#define SMOE_CHECK(ErrorType, condition, ...)         \
-  do {                                                \
-    if (!(condition)) {                               \
+#define SMOE_CHECK(ErrorType, condition, ...)            \
+  do {                                                   \
+    if (!(condition)) {                                  \
       throw ::smoe::ErrorType(fmt::format(__VA_ARGS__)); \
-    }                                                 \
+    }                                                    \
   } while (false)
 
 // An invariant of our own code. Throws std::logic_error, in every build type: the checks are cheap
