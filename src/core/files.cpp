@@ -7,25 +7,28 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "atomic_names.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
 namespace {
+
+using detail::parent_of;
+using detail::sync_path;
+using detail::temporary_name;
 
 std::string last_error() { return std::generic_category().message(errno); }
 
 // An open file descriptor, closed with the object.
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0)
-      : number_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const std::filesystem::path& path, int flags)
+      : number_(::open(path.c_str(), flags | O_CLOEXEC)) {}
   ~Descriptor() {
     if (number_ >= 0) ::close(number_);
   }
@@ -33,8 +36,6 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   bool is_open() const { return number_ >= 0; }
   int number() const { return number_; }
-  // Reports what close() reports: on some file systems that is where a full disk shows.
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
 
  private:
   int number_;
@@ -65,34 +66,6 @@ size_t read_some(const OpenFile& file, const std::filesystem::path& path, char* 
     done += static_cast<size_t>(got);
   }
   return done;
-}
-
-bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
-void sync_path(const std::filesystem::path& path) {
-  const Descriptor descriptor(path, O_RDONLY);
-  SMOE_CHECK(Error, descriptor.is_open() && ::fsync(descriptor.number()) == 0, "{}: cannot flush to disk: {}",
-             path.string(), last_error());
-}
-
-std::filesystem::path parent_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
-// A name beside `path` that no other process or thread uses.
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  static std::atomic<uint64_t> counter{0};
-  std::filesystem::path name = path.filename();
-  if (name.empty()) name = path.parent_path().filename();
-  return parent_of(path) / fmt::format(".{}.tmp-{}-{}", name.string(), ::getpid(), counter.fetch_add(1));
 }
 
 // SHA-256 of bytes that arrive in pieces.
@@ -132,23 +105,6 @@ std::string read_file(const std::filesystem::path& path) {
   std::array<char, 65536> more{};
   while (const size_t got = read_some(file, path, more.data(), more.size())) bytes.append(more.data(), got);
   return bytes;
-}
-
-void write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {
-  SMOE_CHECK(Error, !std::filesystem::is_directory(path), "{}: cannot write the file: it is a folder",
-             path.string());
-  const std::filesystem::path temporary = temporary_name(path);
-  const auto fail = [&](const char* step) {
-    const std::string reason = last_error();
-    ::unlink(temporary.c_str());
-    throw Error(fmt::format("{}: cannot {} the file: {}", path.string(), step, reason));
-  };
-  Descriptor descriptor(temporary, O_WRONLY | O_CREAT | O_EXCL, 0644);
-  SMOE_CHECK(Error, descriptor.is_open(), "{}: cannot write the file: {}", path.string(), last_error());
-  if (!write_all(descriptor.number(), bytes)) fail("write");
-  if (::fsync(descriptor.number()) != 0 || !descriptor.close()) fail("flush");
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename");
-  sync_path(parent_of(path));
 }
 
 std::string sha256_of_file(const std::filesystem::path& path) {

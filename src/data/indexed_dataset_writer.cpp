@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "smoe/core/error.h"
-#include "smoe/core/files.h"
 
 namespace smoe {
 namespace {
@@ -57,7 +56,7 @@ void IndexedDatasetWriter::add_document(std::span<const int32_t> ids) {
 }
 
 void IndexedDatasetWriter::finish() {
-  bin_.close();
+  bin_.finish();
   idx_.write({"MMIDIDX\0\0", 9});
   idx_.write(as_bytes(uint64_t{1}));
   idx_.write(as_bytes(static_cast<uint8_t>(type_)));
@@ -72,7 +71,7 @@ void IndexedDatasetWriter::finish() {
   for (int64_t border = 0; border <= num_documents(); ++border) {
     idx_.write(as_bytes(border));
   }
-  idx_.close();
+  idx_.finish();
   bin_sha256_ = sha256_of_file(bin_.temporary_path());
   idx_sha256_ = sha256_of_file(idx_.temporary_path());
 }

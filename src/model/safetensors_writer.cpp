@@ -1,83 +1,16 @@
 // The writing side of safetensors: tensors stream to a temporary file beside the target, which is replaced by
 // one rename once every byte is on disk.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
 #include "safetensors_types.h"
 #include "smoe/core/error.h"
+#include "smoe/core/files.h"
 #include "smoe/model/safetensors.h"
 
 namespace smoe {
 namespace {
-
-// A file under a temporary name that takes its final name in commit(), or vanishes.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::filesystem::path& path)
-      : path_(path), temporary_path_(path.string() + ".tmp-" + std::to_string(::getpid())) {
-    descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    check(descriptor_ >= 0, "create");
-  }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-    }
-    if (!committed_) {
-      ::unlink(temporary_path_.c_str());
-    }
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void write(const void* data, size_t size) {
-    const char* next = static_cast<const char*>(data);
-    while (size > 0) {
-      // Linux writes at most 2 GiB - 4 KiB a call, so a large tensor takes several.
-      const ssize_t written = ::write(descriptor_, next, size);
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      check(written > 0, "write to");
-      next += written;
-      size -= static_cast<size_t>(written);
-    }
-  }
-
-  void commit() {
-    check(::fsync(descriptor_) == 0, "flush");
-    const int descriptor = std::exchange(descriptor_, -1);
-    check(::close(descriptor) == 0, "close");
-    check(::rename(temporary_path_.c_str(), path_.c_str()) == 0, "rename");
-    committed_ = true;
-    sync_folder();
-  }
-
- private:
-  // The rename itself must survive a power cut.
-  void sync_folder() const {
-    const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
-    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    check(descriptor >= 0, "open the folder of");
-    const bool synced = ::fsync(descriptor) == 0;
-    ::close(descriptor);
-    check(synced, "flush the folder of");
-  }
-
-  void check(bool succeeded, std::string_view action) const {
-    SMOE_CHECK(Error, succeeded, "{}: cannot {} the file: {}", path_.string(), action, std::strerror(errno));
-  }
-
-  std::filesystem::path path_;
-  std::filesystem::path temporary_path_;
-  int descriptor_ = -1;
-  bool committed_ = false;
-};
 
 std::string build_header(const std::filesystem::path& path, const TensorList& tensors,
                          const std::map<std::string, std::string>& metadata) {
@@ -111,13 +44,13 @@ std::string build_header(const std::filesystem::path& path, const TensorList& te
 void write_safetensors(const std::filesystem::path& path, const TensorList& tensors,
                        const std::map<std::string, std::string>& metadata) {
   const std::string header = build_header(path, tensors, metadata);
-  TemporaryFile file(path);
+  AtomicFile file(path);
   const uint64_t length = header.size();
-  file.write(&length, sizeof(length));
-  file.write(header.data(), header.size());
+  file.write({reinterpret_cast<const char*>(&length), sizeof(length)});
+  file.write(header);
   for (const auto& [name, tensor] : tensors) {
     const at::Tensor data = tensor.detach().cpu().contiguous();
-    file.write(data.const_data_ptr(), static_cast<size_t>(data.nbytes()));
+    file.write({static_cast<const char*>(data.const_data_ptr()), data.nbytes()});
   }
   file.commit();
 }

@@ -3,17 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <utility>
 
-#include "core/temporary_folder.h"
 #include "smoe/core/error.h"
+#include "temporary_folder.h"
 
 namespace smoe {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 size_t count_files(const std::filesystem::path& folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
@@ -49,7 +51,7 @@ class FileSizeLimit {
 };
 
 TEST(ReadFile, ReturnsAllBytes) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string bytes("a\0b\r\n\xff", 6);
   EXPECT_EQ(read_file(folder.write("x", bytes)), bytes);
   EXPECT_EQ(read_file(folder.write("empty", "")), "");
@@ -59,13 +61,13 @@ TEST(ReadFile, ReturnsAllBytes) {
 TEST(ReadFile, ErrorsNameThePath) {
   EXPECT_THAT(message_of<DataError>([] { read_file("/no/such/file"); }),
               HasSubstr("/no/such/file: cannot open the file: No such file"));
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   EXPECT_THAT(message_of<DataError>([&] { read_file(folder.path()); }),
               HasSubstr("expected a file, found a folder"));
 }
 
 TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNothingElse) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("x", "old");
   write_file_atomically(path, "new");
   EXPECT_EQ(read_file(path), "new");
@@ -73,7 +75,7 @@ TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNothingElse) {
 }
 
 TEST(WriteFileAtomically, AFailureLeavesTheOldFile) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto path = folder.write("x", "old");
   const std::string large(100000, 'n');
   std::string message;
@@ -89,9 +91,92 @@ TEST(WriteFileAtomically, AFailureLeavesTheOldFile) {
 TEST(WriteFileAtomically, ErrorsNameThePath) {
   EXPECT_THAT(message_of<Error>([] { write_file_atomically("/no/such/folder/x", ""); }),
               HasSubstr("/no/such/folder/x: cannot write the file: No such file"));
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   EXPECT_THAT(message_of<Error>([&] { write_file_atomically(folder.path(), ""); }),
               HasSubstr("it is a folder"));
+}
+
+TEST(AtomicFile, PiecesOfAnySizeArriveInOrder) {
+  const testing::TemporaryFolder folder;
+  std::string expected;
+  AtomicFile file(folder / "x");
+  // Around the size of a buffer, from both sides.
+  for (const size_t size : {1, 65535, 1, 1, 65536, 65537, 0, 300000, 7}) {
+    const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+    file.write(piece);
+    expected += piece;
+  }
+  EXPECT_EQ(file.size(), static_cast<int64_t>(expected.size()));
+  file.finish();
+  EXPECT_EQ(read_file(file.temporary_path()), expected);
+  EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+  file.commit();
+  EXPECT_EQ(read_file(folder / "x"), expected);
+  EXPECT_EQ(count_files(folder.path()), 1u);
+}
+
+TEST(AtomicFile, AnUncommittedFileLeavesTheOldOne) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.write("x", "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+    file.finish();
+    EXPECT_EQ(file.temporary_path().filename().string().front(), '.') << "hidden from listings";
+  }
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(count_files(folder.path()), 1u);
+}
+
+TEST(AtomicFile, WhatAKilledProcessLeftIsRemoved) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder / "x";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    AtomicFile file(path);
+    file.write("half");
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  ASSERT_EQ(count_files(folder.path()), 1u);
+  write_file_atomically(path, "whole");
+  EXPECT_EQ(read_file(path), "whole");
+  EXPECT_EQ(count_files(folder.path()), 1u);
+}
+
+TEST(AtomicFile, FilesOfLivingWritersAndOfOthersStay) {
+  const testing::TemporaryFolder folder;
+  AtomicFile first(folder / "x");
+  AtomicFile other(folder / "x.y");
+  folder.write(".x.tmp-mine", "not named by this class");
+  folder.write(".xx.tmp-1-0", "of another file");
+  write_file_atomically(folder / "x", "second");
+  EXPECT_EQ(count_files(folder.path()), 5u);
+  first.write("first");
+  first.commit();
+  other.commit();
+  EXPECT_EQ(read_file(folder / "x"), "first") << "the last commit counts";
+}
+
+TEST(PrepareOutputFile, MakesTheFolderAndKeepsTheFile) {
+  const testing::TemporaryFolder folder;
+  prepare_output_file(folder / "deep/er/x.json");
+  EXPECT_EQ(count_files(folder / "deep/er"), 0u);
+  const auto path = folder.write("x", "old");
+  prepare_output_file(path);
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(count_files(folder.path()), 2u);
+}
+
+TEST(PrepareOutputFile, RefusesWhereNothingCanBeWritten) {
+  const testing::TemporaryFolder folder;
+  folder.write("file", "");
+  EXPECT_THAT(message_of<Error>([&] { prepare_output_file(folder / "file/x.json"); }),
+              HasSubstr("file: cannot make the folder: "));
+  EXPECT_THAT(message_of<Error>([&] { prepare_output_file(folder.path()); }), HasSubstr("it is a folder"));
+  EXPECT_THAT(message_of<Error>([] { prepare_output_file("/proc/x.json"); }),
+              HasSubstr("/proc/x.json: cannot write the file: "));
 }
 
 // The vectors of FIPS 180-2 and the empty message.
@@ -105,14 +190,14 @@ TEST(Sha256, MatchesThePublishedVectors) {
 }
 
 TEST(Sha256, AFileHashesAsItsBytes) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string bytes(3000001, 'q');  // several blocks and a rest
   EXPECT_EQ(sha256_of_file(folder.write("x", bytes)), sha256_of_bytes(bytes));
   EXPECT_THROW(sha256_of_file("/no/such/file"), DataError);
 }
 
 TEST(MappedFile, ShowsTheBytesAndMoves) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   MappedFile file(folder.write("x", "hello"));
   MappedFile moved(std::move(file));
   ASSERT_EQ(moved.bytes().size(), 5u);
@@ -127,7 +212,7 @@ TEST(MappedFile, ShowsTheBytesAndMoves) {
 }
 
 TEST(AtomicFolder, AppearsOnlyWhenCommitted) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto target = folder.path() / "deep" / "step-1";
   AtomicFolder atomic(target);
   write_file_atomically(atomic.temporary_path() / "weights", "w");
@@ -140,7 +225,7 @@ TEST(AtomicFolder, AppearsOnlyWhenCommitted) {
 }
 
 TEST(AtomicFolder, LeavesNothingWhenItIsNotCommitted) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   {
     const AtomicFolder atomic(folder.path() / "step-1");
     write_file_atomically(atomic.temporary_path() / "weights", "w");
@@ -149,7 +234,7 @@ TEST(AtomicFolder, LeavesNothingWhenItIsNotCommitted) {
 }
 
 TEST(AtomicFolder, NeverReplacesAFolder) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const auto file = folder.write("step-1/weights", "old");
   EXPECT_THAT(message_of<Error>([&] { AtomicFolder(folder.path() / "step-1/"); }),
               HasSubstr("exists already"));

@@ -14,9 +14,48 @@ namespace smoe {
 // The whole file as bytes. Throws DataError naming the path if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// Writes to a temporary name beside `path`, fsyncs it, renames it over `path` and fsyncs the folder.
-// Throws Error naming the path, and leaves any old file untouched, if a step fails.
+// A file that is written piece by piece and appears under its name only when it is complete: the bytes go to
+// a hidden temporary name beside it. An old file stays untouched until commit(). What a killed process left
+// half-written for the same `path` is removed: such a file has no lock, while every writer holds one. All
+// functions throw Error naming the path.
+class AtomicFile {
+ public:
+  // The folder of `path` must exist.
+  explicit AtomicFile(std::filesystem::path path);
+  // Removes the temporary file unless commit() was called.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view bytes);
+  // The content is complete and on disk under `temporary_path()`; no write() may follow.
+  void finish();
+  // Finishes if need be, renames the file to its own name and fsyncs the folder.
+  void commit();
+
+  const std::filesystem::path& temporary_path() const { return temporary_path_; }
+  int64_t size() const { return size_; }  // bytes written so far
+
+ private:
+  bool open_new(const std::filesystem::path& candidate);
+  void write_through(std::string_view bytes);
+  void check(bool succeeded, std::string_view action) const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_path_;
+  std::string buffer_;  // small pieces, written together
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+  bool finished_ = false;
+  bool committed_ = false;
+};
+
+// A whole file through an AtomicFile.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+
+// Makes the folder of `path` if needed and tries that a file can be made there, so that long work does not
+// end with a result that cannot be written. Leaves an existing file untouched. Throws Error naming the path.
+void prepare_output_file(const std::filesystem::path& path);
 
 // SHA-256 of a file or of bytes as 64 lower-case hex digits.
 std::string sha256_of_file(const std::filesystem::path& path);

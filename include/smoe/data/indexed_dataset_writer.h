@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "smoe/data/atomic_output_file.h"
+#include "smoe/core/files.h"
 #include "smoe/data/indexed_dataset.h"
 
 namespace smoe {
 
 class IndexedDatasetWriter {
  public:
-  // Creates the folder of `prefix` if needed. Throws DataError if a file cannot be opened.
+  // Creates the folder of `prefix` if needed. Throws DataError if that fails, Error if a file cannot be
+  // opened.
   IndexedDatasetWriter(const std::filesystem::path& prefix, TokenType type);
 
   // Appends one document as one sequence. Throws DataError for an id that the type cannot hold.
@@ -35,8 +36,8 @@ class IndexedDatasetWriter {
 
  private:
   TokenType type_;
-  AtomicOutputFile bin_;
-  AtomicOutputFile idx_;
+  AtomicFile bin_;
+  AtomicFile idx_;
   std::vector<int32_t> lengths_;  // one a document: all that the index needs to be made at the end
   int64_t num_tokens_ = 0;
   std::vector<uint16_t> narrow_;
