@@ -2,7 +2,8 @@
 # of ours gets the same warnings, and those that see LibTorch share one precompiled header.
 function(smoe_set_options target)
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+    $<$<BOOL:${SMOE_WARNINGS_AS_ERRORS}>:-Werror>)
   # GCC 12 sees overlapping copies in `"text" + std::string` that do not exist (GCC bug 105651).
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)
@@ -18,7 +19,8 @@ endfunction()
 # LibTorch's headers take seconds to parse; parse them once.
 function(smoe_use_torch target)
   if(NOT TARGET smoe_torch_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/smoe_torch_pch.cpp "// Carries the precompiled header.\n")
+    # Unlike file(WRITE), this leaves an unchanged file alone: everything depends on it.
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/smoe_torch_pch.cpp CONTENT "// Carries the precompiled header.\n")
     add_library(smoe_torch_pch OBJECT ${CMAKE_BINARY_DIR}/smoe_torch_pch.cpp)
     smoe_set_options(smoe_torch_pch)
     target_link_libraries(smoe_torch_pch PRIVATE smoe::torch)

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+cmake_version=3.23
 torch_version=2.11.0
 cuda_runtime_version=13.0.96
 cuda_cupti_version=13.0.85
@@ -47,6 +48,17 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
+# Distributions older than those named above have a CMake that cannot read the presets.
+check_cmake() {
+  local found
+  found=$(cmake --version | awk 'NR == 1 {print $3}')
+  if [ "$(printf '%s\n' "$cmake_version" "$found" | sort -V | head -n 1)" != "$cmake_version" ]; then
+    echo "error: CMake $found is too old: $cmake_version or newer is needed (Debian 12 and Ubuntu 24.04 have it)." >&2
+    echo "Install a newer one, say with 'python3 -m pip install --user cmake', and put it first in PATH." >&2
+    exit 1
+  fi
+}
+
 has_nvidia_gpu() { [ -e /dev/nvidia0 ] || { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; }
 
 # Prints the LibTorch folder of the virtual environment, or nothing.
@@ -70,7 +82,8 @@ install_torch() {
     return
   fi
   say "installing LibTorch $torch_version ($route route) into .venv"
-  [ -x .venv/bin/python ] || python3 -m venv .venv
+  # Also repairs one without pip, which is what an interrupted or failed first attempt leaves.
+  .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv .venv
   case "$route" in
     cpu)  # --no-deps leaves out 3 GB of GPU wheels; these two are what libtorch_cpu.so itself loads.
       .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps "torch==$torch_version" \
@@ -82,4 +95,5 @@ install_torch() {
 }
 
 install_packages
+check_cmake
 install_torch
