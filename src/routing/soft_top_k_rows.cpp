@@ -99,7 +99,7 @@ void solve_entropy_row(const Scalar* scores, Scalar* row, int64_t size, double s
     }
     threshold = split.sum_below / remainder;
     const Split next = split_row(row, size, threshold);
-    if (next.num_above == split.num_above) break;
+    if (next.num_above <= split.num_above) break;  // fewer: rounding may take an entry back
     split = next;
   }
   for (int64_t i = 0; i < size; ++i) {

@@ -1,5 +1,6 @@
 // What soft_top_k does at the edges of its domain, and what it refuses.
 #include <torch/csrc/autograd/autograd.h>
+#include <unistd.h>
 
 #include "routing_test_support.h"
 
@@ -85,6 +86,24 @@ TEST_P(SoftTopKExtremes, HugeGapsAreExactBeyondTheRangeOfTheExponential) {
   const double share = 1 / (1 + std::exp(-1.0));
   EXPECT_LT(largest_difference(soft_top_k(stairs_RE, sums(1, 4), 0.01), row({1, 1, 1, share, 1 - share})),
             1e-3);
+}
+
+// One entry is saturated, and the second lies so close to the threshold that rounding decides on which side:
+// once it is saturated, the threshold of the others may rise to it again.
+TEST_P(SoftTopKExtremes, EntriesAtTheThresholdEndTheSearch) {
+  constexpr int64_t kRows = 4000;
+  constexpr int64_t kOthers = 8;
+  ::alarm(60);  // without an end this would be a loop for ever
+  const at::Tensor second_R1 = 0.05 + 0.4 * uniform({kRows, 1}, 21, at::kDouble);
+  const at::Tensor share_RO = (0.3 * gaussian({kRows, kOthers}, 22, at::kDouble)).softmax(1);
+  const at::Tensor exponentials_RE =
+      at::cat({at::ones({kRows, 1}, at::kDouble), second_R1, second_R1 * share_RO}, 1);
+  const at::Tensor lambda_RE = soft_top_k(exponentials_RE.log().to(GetParam()), sums(kRows, 3), 1.0);
+  ::alarm(0);
+  const double tolerance = GetParam() == at::kFloat ? 1e-5 : 1e-12;
+  EXPECT_LT((lambda_RE.sum(1, false, at::kDouble) - 3).abs().max().item<double>(), tolerance);
+  const at::Tensor expected_RE = at::cat({at::ones({kRows, 2}, at::kDouble), share_RO}, 1);
+  EXPECT_LT(largest_difference(lambda_RE, expected_RE), tolerance);
 }
 
 TEST_P(SoftTopKExtremes, GapAtTheBudgetIsAHardMask) {
