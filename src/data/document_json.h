@@ -7,7 +7,7 @@
 
 namespace smoe {
 
-// Throws DataError with file:line:column for invalid UTF-8 and for what is not JSON. The record must be a line.
+// Throws DataError with file:line:column for invalid UTF-8 and for what is not JSON. A record is one line.
 nlohmann::json parse_document_json(const DocumentRecord& record);
 
 }  // namespace smoe

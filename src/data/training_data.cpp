@@ -47,7 +47,8 @@ struct TrainingData::Implementation {
 TrainingData::TrainingData(const DataConfig& config, const std::string& tokenizer_hash, int64_t vocab_size)
     : implementation_(std::make_unique<Implementation>()) {
   implementation_->open_sources(config, [&](const SourceConfig& source) {
-    return std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size, RowPurpose::kTraining);
+    return std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size,
+                                            RowPurpose::kTraining);
   });
 }
 
@@ -110,18 +111,18 @@ struct ValidationData::Implementation {
 
 ValidationData::ValidationData(const SourceConfig& source, const DataConfig& config,
                                const std::string& tokenizer_hash, int64_t vocab_size)
-    : implementation_(new Implementation{
-          config.sequences, config.sequence_length,
-          std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size,
-                                           RowPurpose::kValidation)}) {}
+    : implementation_(
+          new Implementation{config.sequences, config.sequence_length,
+                             std::make_unique<StoreRowSource>(source, config, tokenizer_hash, vocab_size,
+                                                              RowPurpose::kValidation)}) {}
 
 ValidationData::ValidationData(const SourceConfig& source, const DataConfig& config, const SftConfig& sft,
                                const Tokenizer& tokenizer, int64_t vocab_size)
     : implementation_(new Implementation{
           config.sequences, config.sequence_length,
-          std::make_unique<ChatRowSource>(
-              source, config, sft, ChatRenderer(load_chat_template(sft.chat_template), tokenizer), vocab_size,
-              RowPurpose::kValidation)}) {}
+          std::make_unique<ChatRowSource>(source, config, sft,
+                                          ChatRenderer(load_chat_template(sft.chat_template), tokenizer),
+                                          vocab_size, RowPurpose::kValidation)}) {}
 
 ValidationData::~ValidationData() = default;
 
@@ -136,8 +137,6 @@ Batch ValidationData::rows(int64_t begin, int64_t count) const {
   return batch;
 }
 
-double ValidationData::bytes_per_token() const {
-  return implementation_->source->bytes_per_target();
-}
+double ValidationData::bytes_per_token() const { return implementation_->source->bytes_per_target(); }
 
 }  // namespace smoe

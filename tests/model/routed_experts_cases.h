@@ -52,7 +52,8 @@ inline Case make_case(const CaseShape& shape, uint64_t seed, at::ScalarType type
     c.segments.push_back({begin, std::min(begin + shape.segment_length, shape.num_tokens)});
   }
   const auto num_segments = static_cast<int64_t>(c.segments.size());
-  const at::Tensor order = at::rand({num_segments, shape.num_experts}).argsort(int64_t{-1}).argsort(int64_t{-1});
+  const at::Tensor order =
+      at::rand({num_segments, shape.num_experts}).argsort(int64_t{-1}).argsort(int64_t{-1});
   c.mask = leaf(order.lt(shape.k).to(type));
   return c;
 }

@@ -1,13 +1,13 @@
 // Config of the training and validation data.
 #pragma once
 
-#include "smoe/core/config.h"
-
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "smoe/core/config.h"
 
 namespace smoe {
 
@@ -31,8 +31,10 @@ struct SourceConfig {
 template <class Visitor>
 void visit_fields(Visitor& visitor, SourceConfig& config) {
   visitor.field("name", config.name, "label in metrics");
-  visitor.field("path", config.path, "token store without its extension (PATH.bin, PATH.idx, PATH.json); task sft: file of messages "
-                "(.jsonl, .jsonl.zst)");
+  visitor.field(
+      "path", config.path,
+      "token store without its extension (PATH.bin, PATH.idx, PATH.json); task sft: file of messages "
+      "(.jsonl, .jsonl.zst)");
   visitor.field("weight", config.weight, "share of the rows, relative to the other sources", positive());
 }
 
@@ -50,7 +52,8 @@ void visit_fields(Visitor& visitor, DataConfig& config) {
   visitor.field("train", config.train, "mixture of sources");
   visitor.field("validation", config.validation, "sources, each scored by itself (weights are ignored)");
   visitor.field("sequence_length", config.sequence_length, "T: tokens a row", at_least(2));
-  visitor.field("sequences", config.sequences, "rows cut from the stream, or documents packed and kept apart");
+  visitor.field("sequences", config.sequences,
+                "rows cut from the stream, or documents packed and kept apart");
   visitor.field("seed", config.seed, "of the global order of the training rows");
 }
 

@@ -1,16 +1,17 @@
-// The endless sequence of training rows: a mixture of sources (token stores, or dialogues for fine-tuning) in a
-// global order that is a function of (config, seed, position) only. Micro-batch size and number of processes only decide who reads which rows.
+// The endless sequence of training rows: a mixture of sources (token stores, or dialogues for fine-tuning) in
+// a global order that is a function of (config, seed, position) only. Micro-batch size and number of
+// processes only decide who reads which rows.
 #pragma once
-
-#include "smoe/data/batch.h"
-#include "smoe/data/data_config.h"
-#include "smoe/data/sft_config.h"
-#include "smoe/data/tokenizer.h"
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "smoe/data/batch.h"
+#include "smoe/data/data_config.h"
+#include "smoe/data/sft_config.h"
+#include "smoe/data/tokenizer.h"
 
 namespace smoe {
 
@@ -19,9 +20,10 @@ class TrainingData {
   // Opens the token stores. Throws DataError if one is missing, damaged, or was made with another tokenizer
   // than `tokenizer_hash`, or holds less than one row.
   TrainingData(const DataConfig& config, const std::string& tokenizer_hash, int64_t vocab_size);
-  // Reads the dialogues of fine-tuning: the sources of `config` are files of messages. Throws ConfigError for a
-  // template that is missing or does not fit the tokenizer, and DataError as ChatRowSource does.
-  TrainingData(const DataConfig& config, const SftConfig& sft, const Tokenizer& tokenizer, int64_t vocab_size);
+  // Reads the dialogues of fine-tuning: the sources of `config` are files of messages. Throws ConfigError for
+  // a template that is missing or does not fit the tokenizer, and DataError as ChatRowSource does.
+  TrainingData(const DataConfig& config, const SftConfig& sft, const Tokenizer& tokenizer,
+               int64_t vocab_size);
   ~TrainingData();
 
   // Rows [position, position + count) of the global order; position counts samples from the start of
@@ -54,8 +56,8 @@ class ValidationData {
   ~ValidationData();
   int64_t num_rows() const;
   Batch rows(int64_t begin, int64_t count) const;
-  // UTF-8 bytes of text per target token of this source (bits per byte = loss / ln 2 / bytes per token); 0 where
-  // it is not known.
+  // UTF-8 bytes of text per target token of this source (bits per byte = loss / ln 2 / bytes per token); 0
+  // where it is not known.
   double bytes_per_token() const;
 
  private:

@@ -1,17 +1,18 @@
 // Config of segment routing: how logits become masks, and the controls and stabilisers of training.
 #pragma once
 
-#include "smoe/core/config.h"
-
 #include <array>
 #include <cstdint>
 #include <optional>
+
+#include "smoe/core/config.h"
 
 namespace smoe {
 
 // Which relaxation of "k of E" gives the mask its gradient.
 enum class SoftTopKKind {
-  kEntropy,  // entropy-regularised linear program (Lei et al. 2023, Ainslie et al. 2023): min(1, exp(s/t + shift))
+  // The entropy-regularised linear program (Lei et al. 2023, Ainslie et al. 2023): min(1, exp(s/t + shift)).
+  kEntropy,
   kSigmoid,  // binary-entropy variant: sigmoid((s - shift)/t); never saturates
 };
 template <>
@@ -40,10 +41,10 @@ enum class MaskSource {
 };
 template <>
 struct EnumNames<MaskSource> {
-  static constexpr std::array values = {
-      enum_name(MaskSource::kLearned, "learned"), enum_name(MaskSource::kRandom, "random"),
-      enum_name(MaskSource::kPrefix, "prefix"),
-      enum_name(MaskSource::kInputIndependent, "input_independent")};
+  static constexpr std::array values = {enum_name(MaskSource::kLearned, "learned"),
+                                        enum_name(MaskSource::kRandom, "random"),
+                                        enum_name(MaskSource::kPrefix, "prefix"),
+                                        enum_name(MaskSource::kInputIndependent, "input_independent")};
 };
 
 enum class BalanceKind {
@@ -67,9 +68,10 @@ struct SoftTopKConfig {
 template <class Visitor>
 void visit_fields(Visitor& visitor, SoftTopKConfig& config) {
   visitor.field("kind", config.kind, "relaxation that carries the gradient of the mask");
-  visitor.field("temperature", config.temperature,
-                "sharpness relative to the logits' spread; small values stop the gradient of selected experts",
-                positive());
+  visitor.field(
+      "temperature", config.temperature,
+      "sharpness relative to the logits' spread; small values stop the gradient of selected experts",
+      positive());
   visitor.field("final_temperature", config.final_temperature,
                 "linear anneal from `temperature` to this over training; auto: constant", positive());
   visitor.field("soft_budget_scale", config.soft_budget_scale,
@@ -84,8 +86,8 @@ struct BalanceConfig {
 template <class Visitor>
 void visit_fields(Visitor& visitor, BalanceConfig& config) {
   visitor.field("kind", config.kind, "how expert load is kept even (off in the paper)");
-  visitor.field("bias_rate", config.bias_rate, "kind bias: step of the bias, in logits, once an optimizer step",
-                positive());
+  visitor.field("bias_rate", config.bias_rate,
+                "kind bias: step of the bias, in logits, once an optimizer step", positive());
   visitor.field("loss_weight", config.loss_weight, "kind loss: weight of the balance loss", at_least(0.0));
 }
 
@@ -108,19 +110,22 @@ void visit_fields(Visitor& visitor, RoutingConfig& config) {
   visitor.field("mask_gradient", config.mask_gradient,
                 "experts that give the mask a gradient; all: masked-dense compute, for ablation");
   visitor.field("mask_source", config.mask_source, "where masks come from; all but learned are controls");
-  visitor.field("backbone_gradient_scale", config.backbone_gradient_scale,
-                "factor on the gradient from the mask generator into the dense layers: 1 the paper, 0 detached",
-                at_least(0.0));
+  visitor.field(
+      "backbone_gradient_scale", config.backbone_gradient_scale,
+      "factor on the gradient from the mask generator into the dense layers: 1 the paper, 0 detached",
+      at_least(0.0));
   visitor.field("balance", config.balance, "load balancing over experts");
-  visitor.field("selection_noise", config.selection_noise,
-                "training: standard deviation of Gaussian noise on the logits when experts are selected; 0 off",
-                at_least(0.0));
+  visitor.field(
+      "selection_noise", config.selection_noise,
+      "training: standard deviation of Gaussian noise on the logits when experts are selected; 0 off",
+      at_least(0.0));
   visitor.field("selection_noise_fraction", config.selection_noise_fraction,
                 "share of training over which the noise falls linearly to 0", between(0.0, 1.0));
-  visitor.field("random_mask_fraction", config.random_mask_fraction,
-                "random-to-learned: a segment's mask is random with a probability that falls from 1 to 0 over this "
-                "share of training; 0 off",
-                between(0.0, 1.0));
+  visitor.field(
+      "random_mask_fraction", config.random_mask_fraction,
+      "random-to-learned: a segment's mask is random with a probability that falls from 1 to 0 over this "
+      "share of training; 0 off",
+      between(0.0, 1.0));
 }
 
 }  // namespace smoe

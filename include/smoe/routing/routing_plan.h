@@ -34,9 +34,10 @@ SelectionControls selection_controls(const RoutingConfig& config, double progres
 // Builds the plan. `logits_QLE` float32 [Q, L, E] (differentiable), `count_Q` int64 [Q] on the CPU,
 // `selection_bias_LE` float32 [L, E] added for selection only, undefined for none. Sources `random`
 // and `prefix` take no more than shape and device from the logits; random masks are a function of
-// (seed, first_segment + q, l) only and nested over k. `input_independent` expects logits that do not depend on the input
-// (the model provides them). Bias, noise and random masks change which experts are selected; the soft mask,
-// and with it the gradient, always belongs to the plain logits.
+// (seed, first_segment + q, l) only and nested over k. `input_independent` expects logits that do not depend
+// on the input (the model provides them). Bias, noise and random masks change which experts are selected; the
+// soft mask, and with it the gradient, always belongs to the plain logits.
+//
 // Throws NumericError on NaN or +inf logits and on counts outside [0, E].
 RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& count_Q,
                               const RoutingConfig& config, const SelectionControls& controls,
@@ -44,7 +45,7 @@ RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& co
 
 // The expert load of segments, as the balance loss needs it. It adds up over the parts of a batch.
 struct SegmentLoad {
-  at::Tensor load_LE;        // float32, sum over segments with k > 0 of mask / k; undefined before the first plan
+  at::Tensor load_LE;  // float32, sum over segments with k > 0 of mask / k; undefined before the first plan
   int64_t num_segments = 0;  // with k > 0
   void add(const RoutingPlan& plan);
 };
@@ -53,8 +54,8 @@ struct SegmentLoad {
 // f_e the share of segments that select e; 1 when uniform. Segments are weighted equally; rows with k = 0
 // are left out. Needs plan.logits; recomputes the differentiable soft mask from it.
 //
-// With `whole`, the plan is a part of a larger batch: f_e is that of the whole, and the parts' losses add up to
-// the loss of the whole, with the same gradient.
+// With `whole`, the plan is a part of a larger batch: f_e is that of the whole, and the parts' losses add up
+// to the loss of the whole, with the same gradient.
 at::Tensor balance_loss(const RoutingPlan& plan, const RoutingConfig& config,
                         const SelectionControls& controls, const SegmentLoad* whole = nullptr);
 

@@ -32,7 +32,8 @@ struct SegmentMap {
   std::vector<Segment> segments;
 
   int64_t num_segments() const { return static_cast<int64_t>(segments.size()); }
-  // No segment may be a carried one. int64 [Q] on the CPU: row * num_tokens + selector, to gather from a flattened [B*T, D].
+  // No segment may be a carried one. int64 [Q] on the CPU: row * num_tokens + selector, to gather from a
+  // flattened [B*T, D].
   at::Tensor selector_indices() const;
   // int64 [Q]: the batch row of each segment.
   at::Tensor segment_rows() const;
