@@ -1,4 +1,4 @@
-// smoe-train: pre-trains a model from a YAML config.
+// smoe-train: pre-trains or fine-tunes a model from a YAML config.
 #include <CLI/CLI.hpp>
 
 #include "smoe/core/log.h"
