@@ -3,11 +3,11 @@
 // Shape legend of the routing area: R rows, E experts, Q segments, L MoE layers.
 #pragma once
 
-#include "smoe/routing/routing_config.h"
-
 #include <ATen/ATen.h>
 
 #include <cstdint>
+
+#include "smoe/routing/routing_config.h"
 
 namespace smoe {
 
@@ -28,9 +28,9 @@ namespace smoe {
 at::Tensor soft_top_k(const at::Tensor& scores_RE, const at::Tensor& sums_R, double temperature,
                       SoftTopKKind kind = SoftTopKKind::kEntropy);
 
-// Exactly `counts_R[r]` ones a row at the largest scores, as float32 [R, E]. Ties go to the lowest index, as in
-// a stable sort, so that masks of the same scores are nested over counts. `scores_RE` float32 or
-// float64; `counts_R` int64 [R] on the CPU. Not differentiable. Same errors as soft_top_k.
+// Exactly `counts_R[r]` ones a row at the largest scores, as float32 [R, E]. Ties go to the lowest index, as
+// in a stable sort, so that masks of the same scores are nested over counts. `scores_RE` float32 or float64;
+// `counts_R` int64 [R] on the CPU. Not differentiable. Same errors as soft_top_k.
 at::Tensor hard_top_k(const at::Tensor& scores_RE, const at::Tensor& counts_R);
 
 // Value of `hard`, gradient of `soft` (straight-through). Same shapes; the result is bit for bit `hard`.
