@@ -98,6 +98,10 @@ int run(Arguments& arguments) {
   for (const std::string& text : arguments.texts) arguments.tasks.push_back("text:" + text);
   SMOE_CHECK(ConfigError, !arguments.tasks.empty(),
              "nothing to score; name tasks with --tasks or files with --text");
+  // Otherwise hours of scoring could end with results that cannot be written.
+  const auto table = std::filesystem::path(arguments.out).replace_extension(".md");
+  smoe::prepare_output_file(arguments.out);
+  smoe::prepare_output_file(table);
   if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
 
   smoe::EvaluationOptions& options = arguments.options;
@@ -119,10 +123,9 @@ int run(Arguments& arguments) {
   results.context.checkpoint = checkpoint.string();
   // The checksums name every file of the checkpoint, so their hash stands for all of it.
   results.context.checkpoint_hash = smoe::sha256_of_file(checkpoint / "checksums.json");
-  smoe::write_file_atomically(arguments.out, smoe::to_json(results).dump(2) + "\n");
-  const auto table = std::filesystem::path(arguments.out).replace_extension(".md");
-  smoe::write_file_atomically(table, smoe::to_markdown(results));
   fmt::print("{}", smoe::to_terminal_table(results));
+  smoe::write_file_atomically(arguments.out, smoe::to_json(results).dump(2) + "\n");
+  smoe::write_file_atomically(table, smoe::to_markdown(results));
   SPDLOG_INFO("wrote {} and {}", arguments.out, table.string());
   return 0;
 }

@@ -40,7 +40,8 @@ nlohmann::ordered_json score_json(const TaskConfig& task, const EvaluationItem& 
 }  // namespace
 
 SampleLog::SampleLog(std::filesystem::path path) : path_(std::move(path)) {
-  if (!path_.empty() && path_.extension() != ".jsonl") std::filesystem::create_directories(path_);
+  if (path_.empty()) return;
+  prepare_output_file(path_.extension() == ".jsonl" ? path_ : path_ / "task.jsonl");
 }
 
 void SampleLog::add(const TaskConfig& task, const EvaluationItem& item,

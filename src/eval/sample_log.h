@@ -14,6 +14,7 @@ namespace smoe {
 class SampleLog {
  public:
   // `path`: a .jsonl file for all tasks, or a folder that gets one file a task. Empty: nothing is written.
+  // Makes the folder, and throws Error if no file can be written there.
   explicit SampleLog(std::filesystem::path path);
 
   // Adds one line. `score_of_budget[i]` belongs to `budget_names[i]`. `token_ids` is left out if null.

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
-CONFIG_ERROR, DATA_ERROR, CHECKPOINT_ERROR = 2, 3, 4
+OTHER_ERROR, CONFIG_ERROR, DATA_ERROR, CHECKPOINT_ERROR = 1, 2, 3, 4
 
 CONFIG = """\
 model:
@@ -135,6 +135,10 @@ def resume_with(option, value):
     return lambda folder: ["smoe-train", "config.yaml", "--resume", "--set", f"{option}={value}"]
 
 
+def evaluate_into(path):
+    return lambda folder: ["smoe-eval", "--checkpoint", "run", "--text", "text.jsonl", "--out", path]
+
+
 def missing_weights(folder):
     (checkpoint(folder) / "model.safetensors").unlink()
     return ["smoe-train", "config.yaml", "--resume"]
@@ -168,6 +172,8 @@ CASES = [
     ("misshapen tensor", lambda folder: (misshape(checkpoint(folder)), ["smoe-train", "config.yaml", "--resume", "--set", "steps=3"])[1], CHECKPOINT_ERROR, ["final_norm.weight"]),
     ("damaged newest checkpoint", missing_weights, CHECKPOINT_ERROR, ["model.safetensors", "previous"]),
     ("no checkpoint", lambda folder: ["smoe-inspect", "checkpoint", "nowhere"], CHECKPOINT_ERROR, ["nowhere"]),
+    ("unwritable results", evaluate_into("/proc/results.json"), OTHER_ERROR, ["/proc/results.json", "cannot write"]),
+    ("results in a file's place", evaluate_into("config.yaml/results.json"), OTHER_ERROR, ["config.yaml: cannot make the folder"]),
     ("run folder in use", lambda folder: ["smoe-train", "config.yaml"], CONFIG_ERROR, ["run", "--resume"]),
     ("other data on resume", resume_with("data.seed", "9"), CHECKPOINT_ERROR, ["seed"]),
     ("other model on resume", resume_with("model.num_experts", "16"), CHECKPOINT_ERROR, ["num_experts"]),

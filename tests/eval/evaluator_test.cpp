@@ -98,9 +98,17 @@ TEST_F(Evaluator, TheSampleLogHasOneLineARowWithAllBudgets) {
   EXPECT_EQ(line["token_ids"].size(), line["choices"].size());
   EXPECT_EQ(line["budgets"]["large"]["sums"].size(), line["choices"].size());
   EXPECT_TRUE(line["budgets"]["small"]["acc_norm"].contains("correct"));
-  run.samples = folder.path() / "all.jsonl";
+  run.samples = folder.path() / "new/all.jsonl";
   evaluate(model_, tokenizer_, run);
-  EXPECT_EQ(read_rows(folder.path() / "all.jsonl", 0).size(), 12u);
+  EXPECT_EQ(read_rows(folder.path() / "new/all.jsonl", 0).size(), 12u);
+}
+
+TEST_F(Evaluator, ASampleLogThatCannotBeWrittenIsRefused) {
+  for (const char* path : {"/proc/all.jsonl", "/proc/samples"}) {
+    EvaluationOptions run = options(1);
+    run.samples = path;
+    EXPECT_THROW(evaluate(model_, tokenizer_, run), Error) << path;
+  }
 }
 
 TEST_F(Evaluator, TruncationsAreCounted) {
