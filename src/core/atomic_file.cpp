@@ -112,7 +112,10 @@ void AtomicFile::check(bool succeeded, std::string_view action) const {
 void AtomicFile::write(std::string_view bytes) {
   SMOE_ASSERT(!finished_);
   size_ += static_cast<int64_t>(bytes.size());
-  if (buffer_.size() + bytes.size() > kBufferBytes) write_through(std::exchange(buffer_, {}));
+  if (buffer_.size() + bytes.size() > kBufferBytes) {
+    write_through(buffer_);
+    buffer_.clear();
+  }
   if (bytes.size() > kBufferBytes) {
     write_through(bytes);
   } else {
@@ -132,7 +135,7 @@ void AtomicFile::write_through(std::string_view bytes) {
 
 void AtomicFile::finish() {
   SMOE_ASSERT(!finished_);
-  write_through(std::exchange(buffer_, {}));
+  write_through(buffer_);
   check(::fsync(descriptor_) == 0, "flush");
   finished_ = true;
 }
