@@ -75,8 +75,8 @@ void remove_leftovers(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code ignored;  // open() will report it
-  SMOE_CHECK(Error, !std::filesystem::is_directory(path_, ignored), "{}: cannot write the file: it is a folder",
-             path_.string());
+  SMOE_CHECK(Error, !std::filesystem::is_directory(path_, ignored),
+             "{}: cannot write the file: it is a folder", path_.string());
   remove_leftovers(path_);
   while (!open_new(detail::temporary_name(path_))) {
   }
