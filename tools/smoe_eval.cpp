@@ -1,4 +1,4 @@
-// smoe-eval: scores a checkpoint on benchmarks and text at every active budget.
+// smoe-eval: scores a checkpoint on benchmarks and text at every active budget, and compares two such runs.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -7,11 +7,15 @@
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
 #include "smoe/core/tool.h"
+#include "smoe/eval/comparison.h"
 #include "smoe/eval/evaluator.h"
 #include "smoe/eval/task_library.h"
 #include "smoe/model/checkpoint_reader.h"
 
 namespace {
+
+// The exit code of a run whose results lack tasks that were asked for.
+constexpr int kIncomplete = 6;
 
 struct Arguments {
   std::string checkpoint;
@@ -20,14 +24,23 @@ struct Arguments {
   std::string data = ".";
   std::string task_folder = smoe::TaskLibrary::default_folder().string();
   std::string budgets = "all";
-  std::string routing = "segments";
+  std::string routing;
   std::string bos = "auto";
   std::string device = "cpu";
   std::string out;
   std::optional<int64_t> max_length;
   int64_t num_threads = 0;
   bool list_tasks = false;
+  bool chat_template = false;
+  bool unsafe_code = false;
+  bool discards_journal = false;
   smoe::EvaluationOptions options;
+};
+
+struct CompareArguments {
+  std::string a;
+  std::string b;
+  smoe::ComparisonOptions options;
 };
 
 void add_what_is_scored(CLI::App& app, Arguments& arguments) {
@@ -56,9 +69,10 @@ void add_how_it_is_scored(CLI::App& app, Arguments& arguments) {
   app.add_option("--segment-length", arguments.options.segment_length,
                  "tokens a routing segment; default: as trained")
       ->check(CLI::PositiveNumber);
-  app.add_option("--routing", arguments.routing,
-                 "segments (as in pre-training) or last_prompt_token (as in generation)")
-      ->capture_default_str();
+  app.add_option(
+      "--routing", arguments.routing,
+      "segments (as in pre-training; default) or last_prompt_token (as in generation; default with "
+      "--chat-template)");
   app.add_option("--bos", arguments.bos,
                  "token before each text: auto (BOS if defined), always, never or eos")
       ->capture_default_str();
@@ -75,16 +89,52 @@ void add_how_it_is_scored(CLI::App& app, Arguments& arguments) {
   app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
 }
 
+void add_generation_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--max-new-tokens", arguments.options.max_new_tokens,
+                 "most tokens of a generated answer, where the task allows more")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--chat-template", arguments.chat_template,
+               "generated answers: each prompt is a user's message in the template of the checkpoint");
+  app.add_flag("--unsafe-code-execution", arguments.unsafe_code,
+               "run generated programs without bubblewrap: they can read and delete your files");
+}
+
 void add_output_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--out", arguments.out, "results as JSON; a table in Markdown is written beside it");
   app.add_option("--samples", arguments.options.samples,
                  "log of every row: a folder, or one file ending in .jsonl");
   app.add_flag("--log-token-ids", arguments.options.log_token_ids, "token ids in the log of the rows");
+  app.add_flag("--restart", arguments.discards_journal,
+               "forget what an earlier, unfinished run with this --out has computed");
 }
 
 void list_tasks(const smoe::TaskLibrary& library) {
   for (const std::string& name : library.task_names()) fmt::print("{}\n", name);
   for (const std::string& name : library.group_names()) fmt::print("{} (group)\n", name);
+}
+
+int compare(const CompareArguments& arguments) {
+  fmt::print("{}",
+             smoe::to_terminal_table(smoe::compare_evaluations(arguments.a, arguments.b, arguments.options)));
+  return 0;
+}
+
+// Settings that follow from others.
+void complete_options(Arguments& arguments, const std::filesystem::path& checkpoint) {
+  smoe::EvaluationOptions& options = arguments.options;
+  if (arguments.chat_template) options.chat_template = smoe::checkpoint_chat_template(checkpoint);
+  if (arguments.routing.empty()) {
+    options.routing =
+        arguments.chat_template ? smoe::RoutingMode::kLastPromptToken : smoe::RoutingMode::kSegments;
+  } else {
+    options.routing = smoe::parse_routing_mode(arguments.routing);
+  }
+  if (arguments.unsafe_code) options.code.sandbox.mode = smoe::SandboxMode::kUnsafe;
+  options.journal = arguments.out + ".journal";
+  if (arguments.discards_journal) std::filesystem::remove_all(options.journal);
+  options.checkpoint = checkpoint.string();
+  // The checksums name every file of the checkpoint, so their hash stands for all of it.
+  options.checkpoint_hash = smoe::sha256_of_file(checkpoint / "checksums.json");
 }
 
 int run(Arguments& arguments) {
@@ -109,25 +159,22 @@ int run(Arguments& arguments) {
   options.tasks = selection.tasks;
   options.groups = selection.groups;
   options.data_folder = arguments.data;
-  options.routing = smoe::parse_routing_mode(arguments.routing);
   options.bos = smoe::parse_bos_policy(arguments.bos);
 
   const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
+  complete_options(arguments, checkpoint);
   const smoe::Model model = smoe::load_model(checkpoint, at::Device(arguments.device));
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
   options.budgets = smoe::parse_budgets(model.config(), arguments.budgets);
   options.max_length = arguments.max_length.value_or(
       smoe::checkpoint_sequence_length(checkpoint).value_or(options.max_length));
 
-  smoe::EvaluationResults results = smoe::evaluate(model, *tokenizer, options);
-  results.context.checkpoint = checkpoint.string();
-  // The checksums name every file of the checkpoint, so their hash stands for all of it.
-  results.context.checkpoint_hash = smoe::sha256_of_file(checkpoint / "checksums.json");
+  const smoe::EvaluationResults results = smoe::evaluate(model, *tokenizer, options);
   fmt::print("{}", smoe::to_terminal_table(results));
   smoe::write_file_atomically(arguments.out, smoe::to_json(results).dump(2) + "\n");
   smoe::write_file_atomically(table, smoe::to_markdown(results));
   SPDLOG_INFO("wrote {} and {}", arguments.out, table.string());
-  return 0;
+  return results.is_complete() ? 0 : kIncomplete;
 }
 
 }  // namespace
@@ -137,7 +184,15 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_what_is_scored(app, arguments);
   add_how_it_is_scored(app, arguments);
+  add_generation_options(app, arguments);
   add_output_options(app, arguments);
+  CompareArguments comparison;
+  CLI::App* compare_command = app.add_subcommand("compare", "paired comparison of two results files");
+  compare_command->add_option("A", comparison.a, "results of one run")->required();
+  compare_command->add_option("B", comparison.b, "results of another run")->required();
+  compare_command->add_option("--budget-a", comparison.options.budget_a, "the budget of A; default: by name");
+  compare_command->add_option("--budget-b", comparison.options.budget_b, "the budget of B; default: by name");
   CLI11_PARSE(app, argc, argv);
+  if (compare_command->parsed()) return smoe::run_tool([&] { return compare(comparison); });
   return smoe::run_tool([&] { return run(arguments); });
 }

@@ -4,94 +4,54 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <sstream>
 
+#include "eval/prepared_task.h"
 #include "eval/sample_log.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/log.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/tool.h"
 
 namespace smoe {
 namespace {
 
-// A task whose rows have been read and encoded.
-struct PreparedTask {
-  const TaskConfig* config = nullptr;
-  std::vector<EvaluationItem> items;
-  std::vector<Request> requests;
-  std::vector<std::pair<size_t, size_t>> owner_of_request;  // (item, choice)
-  TaskResult result;
-};
-
-PreparedTask prepare(const TaskConfig& task, const Tokenizer& tokenizer, const EvaluationOptions& options) {
-  PreparedTask prepared;
-  prepared.config = &task;
-  const bool is_text = task.kind == TaskKind::kRollingText;
-  const int64_t num_shots = is_text ? 0 : options.num_shots.value_or(task.few_shot.shots);
-  prepared.items = build_items(task, {options.data_folder, options.limit, num_shots, options.seed});
-  PairEncoder encoder(tokenizer, options.bos, options.max_length);
-  for (size_t i = 0; i < prepared.items.size(); ++i) {
-    const EvaluationItem& item = prepared.items[i];
-    for (size_t choice = 0; choice < item.pairs.size(); ++choice) {
-      std::vector<Request> requests =
-          is_text ? encoder.encode_rolling(item.pairs[choice].continuation)
-                  : std::vector<Request>{encoder.encode(item.pairs[choice], item.where)};
-      for (Request& request : requests) {
-        request.group = static_cast<int64_t>(i);
-        prepared.requests.push_back(std::move(request));
-        prepared.owner_of_request.emplace_back(i, choice);
-      }
-    }
+bool is_share(const TaskConfig& task, size_t metric) {
+  if (is_generation(task.kind)) return true;
+  switch (task.metrics[metric]) {
+    case Metric::kAccuracy:
+    case Metric::kAccuracyCharacters:
+    case Metric::kAccuracyBytes:
+    case Metric::kAccuracyCentered:
+      return true;
+    default:
+      return false;
   }
-  SMOE_CHECK(DataError, !prepared.requests.empty(), "task {}: {} holds no text to score", task.name,
-             scored_file(task, options.data_folder).string());
-  TaskResult& result = prepared.result;
-  result.name = task.name;
-  result.title = task.title.empty() ? task.name : task.title;
-  result.kind = task.kind;
-  result.data_file = scored_file(task, options.data_folder).string();
-  result.data_hash = sha256_of_file(result.data_file);
-  result.task_hash = config_hash(task);
-  result.num_rows = std::ssize(prepared.items);
-  result.num_shots = num_shots;
-  result.counts = encoder.counts();
-  result.primary = task.primary;
-  return prepared;
 }
 
-std::vector<ItemScore> collect(const PreparedTask& task, const std::vector<RequestScore>& scores) {
-  std::vector<ItemScore> items(task.items.size());
-  for (size_t i = 0; i < items.size(); ++i) items[i].resize(task.items[i].pairs.size());
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const auto [item, choice] = task.owner_of_request[i];
-    ChoiceScore& score = items[item][choice];
-    score.sum += scores[i].sum;
-    score.is_greedy = score.is_greedy && scores[i].is_greedy;
-    score.num_tokens += std::ssize(task.requests[i].continuation);
-  }
-  return items;
-}
-
-void add_metrics(const PreparedTask& task, const std::vector<std::vector<ItemScore>>& scores,
-                 TaskResult& result) {
-  for (const Metric metric : task.config->metrics) {
+void add_metrics(const TaskConfig& task, const std::vector<BudgetScores>& scores, TaskResult& result) {
+  const std::vector<std::string> names = metric_names(task);
+  for (size_t metric = 0; metric < names.size(); ++metric) {
     MetricResult entry;
-    entry.metric = metric;
-    std::vector<MetricSeries> series;
-    for (const std::vector<ItemScore>& at_budget : scores) {
-      series.push_back(metric_series(metric, task.config->kind, task.items, at_budget));
-      entry.budgets.push_back(estimate(series.back()));
-    }
-    for (size_t i = 1; i < series.size(); ++i) {
-      entry.differences.push_back(paired_difference(series[i - 1], series[i]));
+    entry.name = names[metric];
+    entry.is_share = is_share(task, metric);
+    entry.exponential = scores.front().series[metric].exponential;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      entry.budgets.push_back(estimate(scores[i].series[metric]));
+      if (i > 0) {
+        entry.differences.push_back(
+            paired_difference(scores[i - 1].series[metric], scores[i].series[metric]));
+      }
     }
     result.metrics.push_back(std::move(entry));
   }
 }
 
 nlohmann::ordered_json token_ids_of(const PreparedTask& task, size_t item, size_t& next_request) {
+  if (task.generates()) return {{"prompt", task.prompts.ids[item]}};
   nlohmann::ordered_json ids = nlohmann::ordered_json::array();
   for (; next_request < task.requests.size() && task.owner_of_request[next_request].first == item;
        ++next_request) {
@@ -101,27 +61,30 @@ nlohmann::ordered_json token_ids_of(const PreparedTask& task, size_t item, size_
   return ids;
 }
 
-void log_samples(const PreparedTask& task, const std::vector<std::vector<ItemScore>>& scores,
+void log_samples(const PreparedTask& task, const std::vector<BudgetScores>& scores,
                  const std::vector<std::string>& budget_names, bool with_token_ids, SampleLog& log) {
   size_t next_request = 0;
   for (size_t i = 0; i < task.items.size(); ++i) {
-    std::vector<ItemScore> score_of_budget;
-    for (const std::vector<ItemScore>& at_budget : scores) score_of_budget.push_back(at_budget[i]);
+    std::vector<nlohmann::ordered_json> of_budget;
+    for (const BudgetScores& at_budget : scores) of_budget.push_back(at_budget.samples[i]);
     const nlohmann::ordered_json ids = token_ids_of(task, i, next_request);
-    log.add(*task.config, task.items[i], budget_names, score_of_budget,
+    log.add(*task.config, task.items[i], budget_names, of_budget,
             with_token_ids ? ids : nlohmann::ordered_json());
   }
   log.finish_task(*task.config);
 }
 
-GroupResult group_result(const TaskGroupConfig& group, const EvaluationResults& results) {
+// Nothing if a member failed: a mean of the others would be another number under the same name.
+std::optional<GroupResult> group_result(const TaskGroupConfig& group, const EvaluationResults& results) {
   GroupResult result{group.name, group.title.empty() ? group.name : group.title, group.tasks, {}};
   std::vector<const MetricResult*> members;
   for (const std::string& name : group.tasks) {
     const auto task = std::ranges::find(results.tasks, name, &TaskResult::name);
-    SMOE_ASSERT(task != results.tasks.end());
+    if (task == results.tasks.end()) return std::nullopt;
     members.push_back(&task->primary_result());
   }
+  result.mean.name = "mean";
+  result.mean.is_share = std::ranges::all_of(members, [](const auto* member) { return member->is_share; });
   const auto mean_over = [&](std::vector<Estimate> MetricResult::*list, size_t i) {
     std::vector<Estimate> estimates;
     for (const MetricResult* member : members) estimates.push_back((member->*list)[i]);
@@ -145,6 +108,9 @@ std::vector<int64_t> all_budgets(const ModelConfig& config) {
 EvaluationContext describe_run(const Model& model, const Tokenizer& tokenizer,
                                const EvaluationOptions& options, const PackingOptions& packing) {
   EvaluationContext context;
+  context.checkpoint = options.checkpoint;
+  context.checkpoint_hash = options.checkpoint_hash;
+  context.chat_template = options.chat_template ? options.chat_template->name : "";
   const bool routes_segments = model.config().architecture == Architecture::kSteppedMoe;
   const std::optional<int32_t> added = PairEncoder(tokenizer, options.bos, options.max_length).added_token();
   std::ostringstream device;
@@ -177,6 +143,75 @@ void check_fit(const Model& model, const Tokenizer& tokenizer, const PackingOpti
              packing.batch_tokens);
 }
 
+std::vector<int64_t> name_budgets(const ModelConfig& config, const EvaluationOptions& options,
+                                  EvaluationResults& results) {
+  const std::vector<int64_t> budgets = options.budgets.empty() ? all_budgets(config) : options.budgets;
+  for (const int64_t index : budgets) {
+    if (!has_budgets(config)) {
+      results.budget_names.emplace_back("dense");
+      continue;
+    }
+    const BudgetConfig& budget = config.budgets.at(static_cast<size_t>(index));
+    results.budget_names.push_back(budget.name);
+    results.experts_per_layer.push_back(budget.experts_per_layer);
+  }
+  return budgets;
+}
+
+// One task must not stop the others: its error becomes a line of the results.
+template <class Work>
+void attempt(const std::string& task, EvaluationResults& results, const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    SPDLOG_ERROR("{} is not scored: {}", task, error.what());
+    results.failures.push_back({task, error.what()});
+  }
+}
+
+// Two runs that agree in this compute the same numbers, up to rounding.
+std::string run_fingerprint(const PreparedTask& task, const EvaluationOptions& options,
+                            const EvaluationContext& context) {
+  std::string text = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", context.checkpoint_hash,
+                                 context.tokenizer_hash, context.code_version, context.dtype, context.device,
+                                 context.bos_policy, context.routing, context.segment_length,
+                                 context.max_length, context.limit, context.seed, task.result.task_hash,
+                                 task.result.data_hash, task.result.num_shots);
+  text += fmt::format("|{}", options.max_new_tokens.value_or(0));
+  if (options.chat_template) text += config_hash(*options.chat_template);
+  return sha256_of_bytes(text);
+}
+
+void run_task(PreparedTask& task, const TaskTools& tools, const std::vector<int64_t>& budgets, SampleLog& log,
+              EvaluationResults& results) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressBar progress(task.result.title, num_work_items(task) * std::ssize(budgets),
+                       task.generates() ? "answers" : "requests");
+  TaskJournal journal(tools.options.journal, task.config->name,
+                      run_fingerprint(task, tools.options, results.context));
+  if (journal.num_known() > 0) {
+    SPDLOG_INFO("{}: continues after {} finished pieces of an earlier run", task.config->name,
+                journal.num_known());
+  }
+  std::vector<BudgetScores> scores;
+  for (const int64_t budget : budgets) scores.push_back(score_task(task, tools, budget, journal, progress));
+  add_metrics(*task.config, scores, task.result);
+  task.result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  log_samples(task, scores, results.budget_names, tools.options.log_token_ids, log);
+  task.result.sample_log = log.file_of(task.config->name);
+  results.tasks.push_back(std::move(task.result));
+}
+
+void add_group(const TaskGroupConfig& group, EvaluationResults& results) {
+  if (!group.note.empty()) results.notes.push_back(group.note);
+  if (group.kind == TaskGroupKind::kList) return;
+  if (std::optional<GroupResult> result = group_result(group, results)) {
+    results.groups.push_back(std::move(*result));
+  } else {
+    results.failures.push_back({group.name, "no mean, because a task of the group is not scored"});
+  }
+}
+
 }  // namespace
 
 EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const EvaluationOptions& options) {
@@ -186,35 +221,32 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
   check_fit(model, tokenizer, packing);
   EvaluationResults results;
   results.context = describe_run(model, tokenizer, options, packing);
-  const std::vector<int64_t> budgets =
-      options.budgets.empty() ? all_budgets(model.config()) : options.budgets;
-  for (const int64_t budget : budgets) {
-    if (!has_budgets(model.config())) {
-      results.budget_names.emplace_back("dense");
-      continue;
-    }
-    const BudgetConfig& config = model.config().budgets.at(static_cast<size_t>(budget));
-    results.budget_names.push_back(config.name);
-    results.experts_per_layer.push_back(config.experts_per_layer);
-  }
-  std::vector<PreparedTask> tasks;
-  for (const TaskConfig& task : options.tasks) tasks.push_back(prepare(task, tokenizer, options));
-  SampleLog log(options.samples);
+  const std::vector<int64_t> budgets = name_budgets(model.config(), options, results);
+  std::optional<ChatRenderer> chat;
+  if (options.chat_template) chat.emplace(*options.chat_template, tokenizer);
   const Scorer scorer(model, packing);
-  for (PreparedTask& task : tasks) {
-    const auto start = std::chrono::steady_clock::now();
-    ProgressBar progress(task.result.title, std::ssize(task.requests) * std::ssize(budgets), "requests");
-    std::vector<std::vector<ItemScore>> scores;
-    for (const int64_t budget : budgets) {
-      scores.push_back(
-          collect(task, scorer.score(task.requests, budget, [&](int64_t n) { progress.advance(n); })));
-    }
-    add_metrics(task, scores, task.result);
-    task.result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    log_samples(task, scores, results.budget_names, options.log_token_ids, log);
-    results.tasks.push_back(std::move(task.result));
+  const AnswerGenerator generator(
+      model, tokenizer,
+      {packing.segment_length, packing.routing, options.bos, options.max_length, options.batch_tokens,
+       options.max_new_tokens, options.seed, chat ? &*chat : nullptr});
+  std::unique_ptr<CodeRunner> runner;
+  std::vector<PreparedTask> tasks;
+  for (const TaskConfig& task : options.tasks) {
+    attempt(task.name, results, [&] {
+      if (task.kind == TaskKind::kCode && !runner) {
+        runner = std::make_unique<CodeRunner>(options.code);
+        results.context.sandbox = runner->sandbox().description();
+      }
+      tasks.push_back(prepare_task(task, {tokenizer, options, scorer, generator, runner.get()}));
+    });
   }
-  for (const TaskGroupConfig& group : options.groups) results.groups.push_back(group_result(group, results));
+  SampleLog log(options.samples);
+  const TaskTools tools = {tokenizer, options, scorer, generator, runner.get()};
+  for (PreparedTask& task : tasks) {
+    attempt(task.config->name, results, [&] { run_task(task, tools, budgets, log, results); });
+  }
+  for (const TaskGroupConfig& group : options.groups) add_group(group, results);
+  if (results.is_complete() && !options.journal.empty()) std::filesystem::remove_all(options.journal);
   return results;
 }
 

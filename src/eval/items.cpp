@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <map>
 #include <optional>
 
 #include "smoe/core/error.h"
@@ -17,6 +19,7 @@ struct RenderedRow {
   std::string prompt;
   std::vector<std::string> choices;
   int64_t gold = 0;
+  std::vector<std::string> targets;  // of kinds that generate
 };
 
 class RowRenderer {
@@ -24,13 +27,16 @@ class RowRenderer {
   RowRenderer(const RowFormat& format, const TaskConfig& task)
       : format_(format),
         has_choices_(task.kind == TaskKind::kMultipleChoice || task.kind == TaskKind::kPartialEvaluation),
-        prompt_(format.prompt, "task " + task.name) {
+        generates_(is_generation(task.kind)),
+        prompt_(format.prompt, "task " + task.name),
+        target_(format.target, "task " + task.name) {
     for (const std::string& choice : format.choices) choices_.emplace_back(choice, "task " + task.name);
   }
 
   RenderedRow render(const Row& row) const {
     RenderedRow rendered;
     rendered.prompt = apply_text_filters(format_.prompt_filters, prompt_.render(row));
+    if (generates_) rendered.targets = targets(row);
     if (!has_choices_) return rendered;
     if (!format_.choices_field.empty()) rendered.choices = row.texts(format_.choices_field);
     for (const TextTemplate& choice : choices_) rendered.choices.push_back(choice.render(row));
@@ -42,6 +48,16 @@ class RowRenderer {
   }
 
  private:
+  std::vector<std::string> targets(const Row& row) const {
+    if (format_.targets_field.empty()) {
+      return format_.target.empty() ? std::vector<std::string>{} : std::vector{target_.render(row)};
+    }
+    std::vector<std::string> texts = row.texts(format_.targets_field);
+    SMOE_CHECK(DataError, !texts.empty(), "{}: the list of right answers `{}` is empty", row.where(),
+               format_.targets_field);
+    return texts;
+  }
+
   int64_t gold(const Row& row, int64_t num_choices) const {
     const GoldConfig& config = format_.gold;
     int64_t index = -1;
@@ -67,7 +83,9 @@ class RowRenderer {
 
   const RowFormat& format_;
   bool has_choices_;
+  bool generates_;
   TextTemplate prompt_;
+  TextTemplate target_;
   std::vector<TextTemplate> choices_;
 };
 
@@ -91,6 +109,11 @@ SplitPrompt split_prompt(const TaskConfig& task, const std::string& prompt, cons
 }
 
 std::string solved_text(const TaskConfig& task, const RenderedRow& row, const std::string& where) {
+  if (is_generation(task.kind)) {
+    SMOE_CHECK(ConfigError, !row.targets.empty(), "task {}: shots need row.target or row.targets_field",
+               task.name);
+    return row.prompt + task.target_delimiter + row.targets.front();
+  }
   if (task.kind == TaskKind::kMultipleChoice) {
     return row.prompt + task.target_delimiter + row.choices[static_cast<size_t>(row.gold)];
   }
@@ -113,6 +136,11 @@ void add_pairs(const TaskConfig& task, const RenderedRow& row, const std::string
     for (const std::string& choice : row.choices) {
       item.pairs.push_back({preamble + row.prompt, task.target_delimiter + choice});
     }
+    return;
+  }
+  if (is_generation(task.kind)) {
+    item.pairs.push_back({preamble + row.prompt, ""});
+    item.references = row.targets;
     return;
   }
   const SplitPrompt split = split_prompt(task, row.prompt, item.where);
@@ -152,8 +180,15 @@ class ShotSource {
     // The reference compares the two split names; "both unset" counts as equal.
     removes_evaluated_ = task.few_shot.split ? split == DataSplit::kTest : task.test_file.empty();
     const int64_t needed = num_shots_ + (removes_evaluated_ ? 1 : 0);
-    SMOE_CHECK(DataError, std::ssize(pool_) >= needed, "task {}: {} shots need {} rows, but {} holds {}",
-               task.name, num_shots_, needed, name, pool_.size());
+    for (int64_t i = 0; i < std::ssize(pool_); ++i) {
+      pools_[pool_key(pool_[static_cast<size_t>(i)])].push_back(i);
+    }
+    for (const auto& [key, rows] : pools_) {
+      SMOE_CHECK(DataError, std::ssize(rows) >= needed, "task {}: {} shots need {} rows{}, but {} holds {}",
+                 task.name, num_shots_, needed,
+                 key.empty() ? "" : fmt::format(" with {} `{}`", task.few_shot.same_field, key), name,
+                 rows.size());
+    }
   }
 
   std::vector<int64_t> draw(const Row& evaluated) {
@@ -162,14 +197,16 @@ class ShotSource {
     };
     std::vector<int64_t> drawn;
     if (num_shots_ == 0) return drawn;
+    const std::vector<int64_t>& rows = rows_for(evaluated);
     if (task_.few_shot.sampler == ShotSampler::kFirstN) {
-      for (int64_t i = 0; i < std::ssize(pool_) && std::ssize(drawn) < num_shots_; ++i) {
-        if (is_other(i)) drawn.push_back(i);
+      for (size_t i = 0; i < rows.size() && std::ssize(drawn) < num_shots_; ++i) {
+        if (is_other(rows[i])) drawn.push_back(rows[i]);
       }
     } else {
-      drawn = random_.sample(std::ssize(pool_), num_shots_ + (removes_evaluated_ ? 1 : 0));
+      drawn = random_.sample(std::ssize(rows), num_shots_ + (removes_evaluated_ ? 1 : 0));
+      for (int64_t& index : drawn) index = rows[static_cast<size_t>(index)];
       std::erase_if(drawn, [&](int64_t index) { return !is_other(index); });
-      if (std::ssize(drawn) < num_shots_) drawn = draw_among_others(is_other);
+      if (std::ssize(drawn) < num_shots_) drawn = draw_among_others(rows, is_other);
       drawn.resize(std::min(drawn.size(), static_cast<size_t>(num_shots_)));
     }
     SMOE_CHECK(DataError, std::ssize(drawn) == num_shots_,
@@ -187,13 +224,22 @@ class ShotSource {
   }
 
  private:
+  // What the rows that a row may be shown have in common.
+  std::string pool_key(const Row& row) const {
+    return task_.few_shot.same_field.empty() ? "" : row.text(task_.few_shot.same_field);
+  }
+  const std::vector<int64_t>& rows_for(const Row& evaluated) const {
+    const auto found = pools_.find(pool_key(evaluated));
+    SMOE_CHECK(DataError, found != pools_.end(), "{}: no few-shot row has {} `{}`", evaluated.where(),
+               task_.few_shot.same_field, pool_key(evaluated));
+    return found->second;
+  }
+
   // Several rows equal the evaluated one and were drawn: draw again without any of them.
   template <class Predicate>
-  std::vector<int64_t> draw_among_others(const Predicate& is_other) {
+  std::vector<int64_t> draw_among_others(const std::vector<int64_t>& rows, const Predicate& is_other) {
     std::vector<int64_t> others;
-    for (int64_t i = 0; i < std::ssize(pool_); ++i) {
-      if (is_other(i)) others.push_back(i);
-    }
+    std::ranges::copy_if(rows, std::back_inserter(others), is_other);
     if (std::ssize(others) < num_shots_) return {};
     std::vector<int64_t> drawn = random_.sample(std::ssize(others), num_shots_);
     for (int64_t& index : drawn) index = others[static_cast<size_t>(index)];
@@ -205,8 +251,26 @@ class ShotSource {
   PythonRandom random_;
   RowRenderer renderer_;
   std::vector<Row> pool_;
+  std::map<std::string, std::vector<int64_t>> pools_;  // rows of pool_ by key
   bool removes_evaluated_ = false;
 };
+
+bool is_scored(const RowRangeConfig& range, const Row& row) {
+  if (range.field.empty()) return true;
+  const auto found = row.value().find(range.field);
+  SMOE_CHECK(DataError, found != row.value().end() && found->is_number_integer(),
+             "{}: the task chooses rows by the whole number `{}`, which this row lacks", row.where(),
+             range.field);
+  return found->get<int64_t>() >= range.first && found->get<int64_t>() <= range.last;
+}
+
+std::vector<std::string> stops_of(const TaskConfig& task, const Row& row) {
+  std::vector<std::string> stops = task.generation.stops;
+  if (!task.generation.stops_field.empty()) {
+    for (std::string& stop : row.texts(task.generation.stops_field)) stops.push_back(std::move(stop));
+  }
+  return stops;
+}
 
 }  // namespace
 
@@ -223,15 +287,22 @@ std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOption
              "task {}: plain text takes no shots", task.name);
   ShotSource shots(task, options);
   const RowRenderer renderer(task.row, task);
+  const TextTemplate description(task.description, "task " + task.name);
   std::vector<EvaluationItem> items;
-  for (const Row& row : read_rows(file, options.limit)) {
+  for (const Row& row : read_rows(file, task.rows.field.empty() ? options.limit : 0)) {
+    if (!is_scored(task.rows, row)) continue;
+    if (options.limit > 0 && std::ssize(items) == options.limit) break;
     EvaluationItem item;
     item.line = row.line();
     item.where = row.where();
     item.shots = shots.draw(row);
-    add_pairs(task, renderer.render(row), task.description + shots.text(item.shots), item);
+    add_pairs(task, renderer.render(row), description.render(row) + shots.text(item.shots), item);
+    if (is_generation(task.kind)) item.stops = stops_of(task, row);
+    if (task.kind == TaskKind::kCode || task.kind == TaskKind::kInstruction) item.row = row;
     items.push_back(std::move(item));
   }
+  SMOE_CHECK(DataError, !items.empty(), "task {}: {} holds no row with {} from {} to {}", task.name,
+             file.string(), task.rows.field, task.rows.first, task.rows.last);
   return items;
 }
 

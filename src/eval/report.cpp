@@ -8,16 +8,12 @@
 namespace smoe {
 namespace {
 
-bool is_accuracy(Metric metric) {
-  return metric == Metric::kAccuracy || metric == Metric::kAccuracyCharacters ||
-         metric == Metric::kAccuracyBytes || metric == Metric::kAccuracyCentered;
-}
-
-std::string cell(Metric metric, const Estimate& estimate, bool with_sign) {
-  // Accuracies are shown in percent, as papers do; the results file keeps the plain numbers.
-  const double scale = is_accuracy(metric) ? 100.0 : 1.0;
-  const int digits =
-      is_accuracy(metric) || metric == Metric::kPerplexity || metric == Metric::kWordPerplexity ? 2 : 4;
+std::string cell(const MetricResult& metric, const Estimate& estimate, bool with_sign) {
+  // Shares are shown in percent, as papers do; the results file keeps the plain numbers.
+  const double scale = metric.is_share ? 100.0 : 1.0;
+  const bool is_large = metric.name == enum_to_name(Metric::kPerplexity) ||
+                        metric.name == enum_to_name(Metric::kWordPerplexity);
+  const int digits = metric.is_share || is_large ? 2 : 4;
   const double value = scale * estimate.value;
   const double error = scale * estimate.standard_error;
   // Perplexities of untrained models have dozens of digits.
@@ -30,12 +26,11 @@ std::string cell(Metric metric, const Estimate& estimate, bool with_sign) {
 void add_metric_rows(Table& table, const std::string& title, const std::string& rows,
                      const std::string& label, const MetricResult& result) {
   std::vector<std::string> values = {title, label, rows};
-  for (const Estimate& estimate : result.budgets) values.push_back(cell(result.metric, estimate, false));
+  for (const Estimate& estimate : result.budgets) values.push_back(cell(result, estimate, false));
   table.add_row(values);
   if (result.differences.empty()) return;
   std::vector<std::string> changes = {"", "  change", "", ""};
-  for (const Estimate& difference : result.differences)
-    changes.push_back(cell(result.metric, difference, true));
+  for (const Estimate& difference : result.differences) changes.push_back(cell(result, difference, true));
   table.add_row(changes);
 }
 
@@ -54,8 +49,7 @@ Table build_table(const EvaluationResults& results) {
         task.num_shots > 0 ? fmt::format("{} ({}-shot)", task.title, task.num_shots) : task.title;
     std::string rows = std::to_string(task.num_rows);
     for (const MetricResult& result : task.metrics) {
-      const std::string label =
-          std::string(enum_to_name(result.metric)) + (result.metric == task.primary ? " *" : "");
+      const std::string label = result.name + (result.name == task.primary ? " *" : "");
       add_metric_rows(table, std::exchange(title, ""), std::exchange(rows, ""), label, result);
     }
   }
@@ -67,11 +61,16 @@ Table build_table(const EvaluationResults& results) {
 }
 
 std::string legend(const EvaluationResults& results) {
-  std::string text = "Accuracies in percent; ± is one standard error; * marks a task's primary metric.";
+  std::string text =
+      "Accuracies and other shares in percent; ± is one standard error; * marks a task's primary metric.";
   if (results.budget_names.size() > 1) {
     text +=
         "\nchange: difference from the budget to the left, with the standard error of the paired difference.";
   }
+  for (const TaskFailure& failure : results.failures) {
+    text += fmt::format("\nNOT SCORED: {}: {}", failure.name, failure.message);
+  }
+  for (const std::string& note : results.notes) text += "\n" + note;
   return text;
 }
 
@@ -80,7 +79,7 @@ nlohmann::ordered_json estimate_json(const Estimate& estimate) {
 }
 
 nlohmann::ordered_json metric_json(const EvaluationResults& results, const MetricResult& result) {
-  nlohmann::ordered_json json;
+  nlohmann::ordered_json json = {{"is_share", result.is_share}, {"exponential", result.exponential}};
   for (size_t i = 0; i < result.budgets.size(); ++i) {
     json["budgets"][results.budget_names[i]] = estimate_json(result.budgets[i]);
   }
@@ -110,7 +109,9 @@ nlohmann::ordered_json context_json(const EvaluationContext& context) {
           {"batch_tokens", context.batch_tokens},
           {"num_threads", context.num_threads},
           {"limit", context.limit},
-          {"fewshot_seed", context.seed}};
+          {"fewshot_seed", context.seed},
+          {"chat_template", context.chat_template},
+          {"code_sandbox", context.sandbox}};
 }
 
 nlohmann::ordered_json task_json(const EvaluationResults& results, const TaskResult& task) {
@@ -125,9 +126,18 @@ nlohmann::ordered_json task_json(const EvaluationResults& results, const TaskRes
                                  {"truncated_contexts", task.counts.truncated},
                                  {"empty_continuations", task.counts.empty_continuations},
                                  {"seconds", task.seconds},
-                                 {"primary", enum_to_name(task.primary)}};
+                                 {"primary", task.primary}};
+  if (!task.sample_log.empty()) json["samples"] = task.sample_log;
+  if (task.generation) {
+    json["generation"] = {{"max_new_tokens", task.generation->max_new_tokens},
+                          {"answers", task.generation->answers},
+                          {"new_tokens", task.generation->new_tokens},
+                          {"ended_by_length", task.generation->ended_by_length},
+                          {"programs", task.generation->programs},
+                          {"timed_out_programs", task.generation->timed_out_programs}};
+  }
   for (const MetricResult& result : task.metrics) {
-    json["metrics"][std::string(enum_to_name(result.metric))] = metric_json(results, result);
+    json["metrics"][result.name] = metric_json(results, result);
   }
   return json;
 }
@@ -135,7 +145,7 @@ nlohmann::ordered_json task_json(const EvaluationResults& results, const TaskRes
 }  // namespace
 
 const MetricResult& TaskResult::primary_result() const {
-  const auto found = std::ranges::find(metrics, primary, &MetricResult::metric);
+  const auto found = std::ranges::find(metrics, primary, &MetricResult::name);
   SMOE_ASSERT(found != metrics.end());
   return *found;
 }
@@ -148,6 +158,12 @@ nlohmann::ordered_json to_json(const EvaluationResults& results) {
     if (!results.experts_per_layer.empty()) budget["experts_per_layer"] = results.experts_per_layer[i];
     json["budgets"].push_back(budget);
   }
+  json["complete"] = results.is_complete();
+  json["failures"] = nlohmann::ordered_json::array();
+  for (const TaskFailure& failure : results.failures) {
+    json["failures"].push_back({{"task", failure.name}, {"message", failure.message}});
+  }
+  json["tasks"] = nlohmann::ordered_json::object();
   for (const TaskResult& task : results.tasks) json["tasks"][task.name] = task_json(results, task);
   for (const GroupResult& group : results.groups) {
     nlohmann::ordered_json& entry = json["groups"][group.name];

@@ -29,12 +29,19 @@ const nlohmann::json& Row::field(std::string_view path) const {
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string key(path.substr(begin, end - begin));
+    begin = end + 1;
+    if (value->is_array() && !key.empty() && key.find_first_not_of("0123456789") == std::string::npos) {
+      const size_t index = std::stoul(key);
+      SMOE_CHECK(DataError, index < value->size(), "{}: no element {} for `{}`; the list has {}", where(),
+                 key, path, value->size());
+      value = &(*value)[index];
+      continue;
+    }
     SMOE_CHECK(DataError, value->is_object() && value->contains(key),
                "{}: no field `{}` (the task asks for it); there {} {}", where(), path,
                value->is_object() ? "is" : "is no object but",
                value->is_object() ? field_names(*value) : value->type_name());
     value = &(*value)[key];
-    begin = end + 1;
   }
   return *value;
 }

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "smoe/core/error.h"
 #include "smoe/core/text_distance.h"
+#include "smoe/eval/ifeval_scores.h"
 #include "smoe/eval/text_template.h"
 
 namespace smoe {
@@ -30,14 +32,14 @@ std::vector<std::string> keys(const std::map<std::string, std::filesystem::path>
 bool fits(Metric metric, TaskKind kind) {
   switch (metric) {
     case Metric::kAccuracy:
-      return kind != TaskKind::kRollingText;
+      return kind != TaskKind::kRollingText && !is_generation(kind);
     case Metric::kAccuracyCharacters:
     case Metric::kAccuracyBytes:
       return kind == TaskKind::kMultipleChoice;
     case Metric::kAccuracyCentered:
       return kind == TaskKind::kMultipleChoice || kind == TaskKind::kPartialEvaluation;
     case Metric::kGoldBitsPerByte:
-      return kind != TaskKind::kRollingText;
+      return kind != TaskKind::kRollingText && !is_generation(kind);
     case Metric::kPerplexity:
       return kind == TaskKind::kLastWord;
     case Metric::kLoss:
@@ -65,12 +67,88 @@ void validate_row(const RowFormat& row, TaskKind kind, const std::string& prefix
   try {
     for (const std::string& text : row.choices) TextTemplate(text, "choices");
     TextTemplate(row.prompt, "prompt");
+    TextTemplate(row.target, "target");
   } catch (const ConfigError& error) {
     problems.add_rule(prefix + ".prompt", error.what());
   }
 }
 
+void validate_answers(const TaskConfig& config, ConfigProblems& problems) {
+  if (config.row.target.empty() == config.row.targets_field.empty()) {
+    problems.add_rule("row.target", "row.targets_field",
+                      "exactly one of the two must say what the right answers are");
+  }
+  if (config.answers.empty()) problems.add_rule("answers", "a generate task needs a way to read answers");
+  std::set<std::string> names;
+  for (const AnswerConfig& answer : config.answers) {
+    if (!names.insert(answer.name).second) {
+      problems.add_rule("answers", fmt::format("two readings are called `{}`", answer.name));
+    }
+    if ((answer.reading == AnswerReading::kRegex) == answer.regex.pattern.empty()) {
+      problems.add_rule("answers", fmt::format("the reading `{}` {}", answer.name,
+                                               answer.regex.pattern.empty()
+                                                   ? "needs regex.pattern"
+                                                   : "has a regex, which only the reading regex uses"));
+    }
+  }
+  try {
+    ExactMatch check(config.exact_match);
+    for (const AnswerConfig& answer : config.answers) {
+      if (answer.reading == AnswerReading::kRegex) RegexFilter filter(answer.regex);
+    }
+  } catch (const Error& error) {
+    problems.add_rule("answers", "exact_match", error.what());
+  }
+}
+
+void validate_generation(const TaskConfig& config, ConfigProblems& problems) {
+  if (!config.metrics.empty()) {
+    problems.add_rule("metrics",
+                      fmt::format("the kind `{}` names its metrics by itself ({}); leave it out",
+                                  enum_to_name(config.kind), fmt::join(metric_names(config), ", ")));
+  }
+  if (config.generation.top_p <= 0.0 || config.generation.top_p > 1.0) {
+    problems.add_rule("generation.top_p", "must lie above 0 and at most at 1");
+  }
+  if (std::ranges::count(config.generation.stops, "") > 0) {
+    problems.add_rule("generation.stops", "an empty text would end every answer at once");
+  }
+  if (config.kind == TaskKind::kGenerate) validate_answers(config, problems);
+  if (config.kind != TaskKind::kCode && config.generation.samples > 1) {
+    problems.add_rule("generation.samples", "only the kind code uses more than one sample");
+  }
+  if (config.kind != TaskKind::kCode) return;
+  if (config.code.pass_at.empty()) problems.add_rule("code.pass_at", "needs at least one k");
+  for (const int64_t k : config.code.pass_at) {
+    if (k < 1 || k > config.generation.samples) {
+      problems.add_rule(
+          "code.pass_at", "generation.samples",
+          fmt::format("pass@{} needs at least {} samples, there are {}", k, k, config.generation.samples));
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> metric_names(const TaskConfig& config) {
+  std::vector<std::string> names;
+  switch (config.kind) {
+    case TaskKind::kGenerate:
+      for (const AnswerConfig& answer : config.answers) {
+        names.push_back(answer.name.empty() ? "exact_match" : "exact_match," + answer.name);
+      }
+      break;
+    case TaskKind::kCode:
+      for (const int64_t k : config.code.pass_at) names.push_back(fmt::format("pass@{}", k));
+      break;
+    case TaskKind::kInstruction:
+      for (const IfevalScore& score : ifeval_scores()) names.emplace_back(score.name);
+      break;
+    default:
+      for (const Metric metric : config.metrics) names.emplace_back(enum_to_name(metric));
+  }
+  return names;
+}
 
 void validate(const TaskConfig& config, ConfigProblems& problems) {
   if (config.row.prompt.empty()) problems.add_rule("row.prompt", "a task needs a prompt template");
@@ -83,15 +161,25 @@ void validate(const TaskConfig& config, ConfigProblems& problems) {
   if (config.kind == TaskKind::kPartialEvaluation && config.blank.empty()) {
     problems.add_rule("blank", "a partial evaluation needs the mark that the options replace");
   }
+  if (is_generation(config.kind)) validate_generation(config, problems);
   for (const Metric metric : config.metrics) {
-    if (!fits(metric, config.kind)) {
+    if (!is_generation(config.kind) && !fits(metric, config.kind)) {
       problems.add_rule("metrics", "kind",
                         fmt::format("the metric `{}` does not exist for the kind `{}`", enum_to_name(metric),
                                     enum_to_name(config.kind)));
     }
   }
-  if (std::ranges::find(config.metrics, config.primary) == config.metrics.end()) {
-    problems.add_rule("primary", "metrics", "the primary metric must be one of the metrics");
+  const std::vector<std::string> names = metric_names(config);
+  if (std::ranges::find(names, config.primary) == names.end()) {
+    problems.add_rule("primary", "metrics",
+                      fmt::format("the primary metric `{}` must be one of the metrics: {}", config.primary,
+                                  fmt::join(names, ", ")));
+  }
+}
+
+void validate(const TaskGroupConfig& config, ConfigProblems& problems) {
+  if (config.kind == TaskGroupKind::kMean && (config.tasks.empty() || !config.groups.empty())) {
+    problems.add_rule("tasks", "groups", "a mean needs tasks, and is not taken over groups");
   }
 }
 
@@ -136,16 +224,23 @@ TaskSelection TaskLibrary::select(const std::vector<std::string>& names) const {
   const auto add = [&](TaskConfig task) {
     if (seen.insert(task.name).second) selection.tasks.push_back(std::move(task));
   };
-  for (const std::string& name : names) {
+  const std::function<void(const std::string&)> add_name = [&](const std::string& name) {
     if (name.starts_with("text:")) {
       add(text_task(name.substr(5)));
-    } else if (const auto group = group_files_.find(name); group != group_files_.end()) {
-      selection.groups.push_back(read_config<TaskGroupConfig>({group->second, {}}));
-      for (const std::string& member : selection.groups.back().tasks) add(task(member));
+    } else if (const auto file = group_files_.find(name); file != group_files_.end()) {
+      // Also ends a group that holds itself.
+      if (std::ranges::find(selection.groups, name, &TaskGroupConfig::name) != selection.groups.end()) return;
+      const auto group = read_config<TaskGroupConfig>({file->second, {}});
+      SMOE_CHECK(ConfigError, group.name == name, "{}: name is `{}`, but must be that of the file, `{}`",
+                 file->second.string(), group.name, name);
+      selection.groups.push_back(group);
+      for (const std::string& member : group.groups) add_name(member);
+      for (const std::string& member : group.tasks) add(task(member));
     } else {
       add(task(name));
     }
-  }
+  };
+  for (const std::string& name : names) add_name(name);
   return selection;
 }
 
@@ -158,7 +253,7 @@ TaskConfig text_task(const std::filesystem::path& file) {
   task.test_file = std::filesystem::absolute(file).string();
   task.row.prompt = "{text}";
   task.metrics = {Metric::kLoss, Metric::kBitsPerByte, Metric::kWordPerplexity, Metric::kBytePerplexity};
-  task.primary = Metric::kBitsPerByte;
+  task.primary = enum_to_name(Metric::kBitsPerByte);
   return task;
 }
 

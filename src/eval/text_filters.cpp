@@ -3,6 +3,8 @@
 #include <locale.h>
 #include <wctype.h>
 
+#include <algorithm>
+
 #include "smoe/core/error.h"
 
 namespace smoe {
@@ -155,6 +157,12 @@ std::string clean_hellaswag(std::string_view text) {
   return replace_all(remove_bracketed(replace_all(strip(text), " [title]", ". ")), "  ", " ");
 }
 
+std::string underscores_to_spaces(std::string_view text) {
+  std::string words(text);
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
 std::string apply_text_filter(TextFilter filter, std::string_view text) {
   switch (filter) {
     case TextFilter::kStrip:
@@ -165,6 +173,8 @@ std::string apply_text_filter(TextFilter filter, std::string_view text) {
       return std::string(strip_right(text));
     case TextFilter::kCapitalize:
       return capitalize(text);
+    case TextFilter::kWords:
+      return underscores_to_spaces(text);
     case TextFilter::kHellaswag:
       return clean_hellaswag(text);
   }

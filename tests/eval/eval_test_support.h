@@ -39,7 +39,15 @@ class ByteTokenizer : public Tokenizer {
   std::vector<int32_t> encode_with_special_tokens(std::string_view text) const override {
     return encode(text);
   }
-  std::string decode(const std::vector<int32_t>&, bool) const override { return ""; }
+  std::string decode(const std::vector<int32_t>& ids, bool) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      if (id == 300 || id == 301) text += id == 300 ? "ab" : " c";
+      // Only ASCII, so that the text is UTF-8.
+      if (id >= 3 && id < 300) text.push_back(id - 3 < 128 ? static_cast<char>(id - 3) : '?');
+    }
+    return text;
+  }
   int64_t vocab_size() const override { return 302; }
   std::optional<int32_t> bos_id() const override { return has_bos_ ? std::optional(1) : std::nullopt; }
   std::optional<int32_t> eos_id() const override { return has_eos_ ? std::optional(2) : std::nullopt; }

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "smoe/data/chat_template.h"
+#include "smoe/data/tokenizer.h"
+#include "smoe/eval/code_runner.h"
 #include "smoe/eval/request_batch.h"
 #include "smoe/eval/results.h"
 #include "smoe/eval/task_config.h"
@@ -29,11 +32,18 @@ struct EvaluationOptions {
   int64_t limit = 0;
   int64_t max_length = 2048;
   int64_t batch_tokens = 8192;
-  std::filesystem::path samples;  // folder, or one .jsonl file; empty: no sample log
-  bool log_token_ids = false;     // in the sample log
+  std::filesystem::path samples;              // folder, or one .jsonl file; empty: no sample log
+  bool log_token_ids = false;                 // in the sample log
+  std::optional<int64_t> max_new_tokens;      // at most so many for an answer, whatever the task says
+  std::optional<ChatTemplate> chat_template;  // prompts of kinds that generate become a user's message
+  CodeRunnerOptions code;                     // how generated programs are run
+  std::filesystem::path journal;              // folder of unfinished work, continued; empty: none
+  std::string checkpoint;                     // for the results
+  std::string checkpoint_hash;                // for the results, and to know the journal's run again
 };
 
-// Scores every task. Reads all data files and checks them before the first forward pass.
+// Scores every task. Reads all data files and checks them before the first forward pass. A task that fails is
+// named in the results with the reason, and the others go on. The journal is removed when all tasks are done.
 EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const EvaluationOptions& options);
 
 // Indices of the budgets in a list such as "all", "1B,3B" or "5,43". Throws ConfigError that lists the

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,15 @@ struct TextPair {
 
 // One row, ready to be scored.
 struct EvaluationItem {
-  int64_t line = 0;                  // in its data file, from 1
-  std::string where;                 // FILE:LINE
-  std::vector<TextPair> pairs;       // one a choice
-  std::vector<std::string> choices;  // the texts whose length normalises the sums
-  int64_t gold = 0;                  // index of the right choice
-  std::vector<int64_t> shots;        // rows of the few-shot split that were shown
+  int64_t line = 0;                     // in its data file, from 1
+  std::string where;                    // FILE:LINE
+  std::vector<TextPair> pairs;          // one a choice; kinds that generate: one, without continuation
+  std::vector<std::string> choices;     // the texts whose length normalises the sums
+  int64_t gold = 0;                     // index of the right choice
+  std::vector<int64_t> shots;           // rows of the few-shot split that were shown
+  std::vector<std::string> references;  // generate: the right answers
+  std::vector<std::string> stops;       // kinds that generate
+  std::optional<Row> row;               // code, instruction: what checks the answer needs more of it
 };
 
 struct ItemOptions {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,21 @@
 namespace smoe {
 
 struct MetricResult {
-  Metric metric = Metric::kAccuracy;
+  std::string name;
+  bool is_share = true;  // a share of rows: shown in percent
+  bool exponential = false;
   std::vector<Estimate> budgets;      // one a budget
   std::vector<Estimate> differences;  // budget i+1 minus budget i, paired
+};
+
+// Of all budgets together.
+struct GenerationCounts {
+  int64_t max_new_tokens = 0;  // after the limit of the command line
+  int64_t answers = 0;
+  int64_t new_tokens = 0;
+  int64_t ended_by_length = 0;
+  int64_t programs = 0;
+  int64_t timed_out_programs = 0;
 };
 
 struct TaskResult {
@@ -26,11 +39,19 @@ struct TaskResult {
   int64_t num_rows = 0;
   int64_t num_shots = 0;
   EncodingCounts counts;
-  Metric primary = Metric::kAccuracy;
+  std::string primary;
   std::vector<MetricResult> metrics;
   double seconds = 0.0;
+  std::optional<GenerationCounts> generation;  // of kinds that generate
+  std::string sample_log;                      // where the rows are; empty: not logged
 
   const MetricResult& primary_result() const;
+};
+
+// A task that could not be scored, and why.
+struct TaskFailure {
+  std::string name;
+  std::string message;
 };
 
 struct GroupResult {
@@ -58,6 +79,8 @@ struct EvaluationContext {
   int64_t num_threads = 0;
   int64_t limit = 0;
   uint64_t seed = 0;
+  std::string chat_template;  // name; empty: prompts are plain text
+  std::string sandbox;        // how generated programs were run; empty: none was
 };
 
 struct EvaluationResults {
@@ -66,6 +89,10 @@ struct EvaluationResults {
   std::vector<int64_t> experts_per_layer;  // k of each budget; empty for a dense model
   std::vector<TaskResult> tasks;
   std::vector<GroupResult> groups;
+  std::vector<TaskFailure> failures;
+  std::vector<std::string> notes;  // of the groups: what belongs to them and is run by other commands
+
+  bool is_complete() const { return failures.empty(); }
 };
 
 // The results file. Metric values are full-precision numbers; accuracies lie in [0, 1].

@@ -15,7 +15,7 @@ class Row {
   Row(std::string file, int64_t line, nlohmann::json value)
       : file_(std::move(file)), line_(line), value_(std::move(value)) {}
 
-  // The field at a dotted path as text: strings as they are, whole numbers in decimal.
+  // The field at a dotted path (`a.b`, `list.0`) as text: strings as they are, whole numbers in decimal.
   // Throws DataError naming file, line, field and the fields there are.
   std::string text(std::string_view path) const;
   // The list of texts at a dotted path.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "smoe/core/config.h"
+#include "smoe/eval/answer_filters.h"
 
 namespace smoe {
 
@@ -18,23 +19,34 @@ enum class TaskKind {
   kPartialEvaluation,  // every option completes the context at a blank; what follows the blank is scored
   kLastWord,           // the last word is the continuation of all the words before it
   kRollingText,        // the whole text is scored in windows
+  kGenerate,           // answers are generated, read by filters and compared with references
+  kCode,               // programs are generated and run
+  kInstruction,        // answers are generated and checked against the instructions of IFEval
 };
+inline bool is_generation(TaskKind kind) {
+  return kind == TaskKind::kGenerate || kind == TaskKind::kCode || kind == TaskKind::kInstruction;
+}
 template <>
 struct EnumNames<TaskKind> {
   static constexpr std::array values = {enum_name(TaskKind::kMultipleChoice, "multiple_choice"),
                                         enum_name(TaskKind::kPartialEvaluation, "partial_evaluation"),
                                         enum_name(TaskKind::kLastWord, "last_word"),
-                                        enum_name(TaskKind::kRollingText, "rolling_text")};
+                                        enum_name(TaskKind::kRollingText, "rolling_text"),
+                                        enum_name(TaskKind::kGenerate, "generate"),
+                                        enum_name(TaskKind::kCode, "code"),
+                                        enum_name(TaskKind::kInstruction, "instruction")};
 };
 
 // Text operations on prompts and choices; text_filters.h implements them.
-enum class TextFilter { kStrip, kStripLeft, kStripRight, kCapitalize, kHellaswag };
+enum class TextFilter { kStrip, kStripLeft, kStripRight, kCapitalize, kHellaswag, kWords };
 template <>
 struct EnumNames<TextFilter> {
-  static constexpr std::array values = {
-      enum_name(TextFilter::kStrip, "strip"), enum_name(TextFilter::kStripLeft, "strip_left"),
-      enum_name(TextFilter::kStripRight, "strip_right"), enum_name(TextFilter::kCapitalize, "capitalize"),
-      enum_name(TextFilter::kHellaswag, "hellaswag")};
+  static constexpr std::array values = {enum_name(TextFilter::kStrip, "strip"),
+                                        enum_name(TextFilter::kStripLeft, "strip_left"),
+                                        enum_name(TextFilter::kStripRight, "strip_right"),
+                                        enum_name(TextFilter::kCapitalize, "capitalize"),
+                                        enum_name(TextFilter::kHellaswag, "hellaswag"),
+                                        enum_name(TextFilter::kWords, "words")};
 };
 
 enum class Metric {
@@ -80,7 +92,7 @@ void visit_fields(Visitor& visitor, GoldConfig& config) {
 }
 
 // How the fields of a row become texts. Placeholders: {field}, {field.inner}, {field|filter|filter}; {{ and
-// }} are braces. Filters: strip, strip_left, strip_right, capitalize, hellaswag.
+// }} are braces. Filters: strip, strip_left, strip_right, capitalize, hellaswag, words.
 struct RowFormat {
   std::string prompt;
   std::vector<TextFilter> prompt_filters;
@@ -88,6 +100,8 @@ struct RowFormat {
   std::string choices_field;
   std::vector<TextFilter> choice_filters;
   GoldConfig gold;
+  std::string target;
+  std::string targets_field;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, RowFormat& config) {
@@ -98,6 +112,11 @@ void visit_fields(Visitor& visitor, RowFormat& config) {
                 "row field that holds the list of choices, instead of choices");
   visitor.field("choice_filters", config.choice_filters, "filters on every choice, in order");
   visitor.field("gold", config.gold, "the right choice");
+  visitor.field("target", config.target,
+                "generated answers: template of the reference, and of a shot's answer");
+  visitor.field(
+      "targets_field", config.targets_field,
+      "generated answers: row field with all right answers, instead of target; shots show the first");
 }
 
 enum class DataSplit { kTest, kValidation, kTrain };
@@ -124,6 +143,7 @@ struct FewShotConfig {
   std::optional<DataSplit> split;
   std::string delimiter = "\n\n";
   RowFormat row;
+  std::string same_field;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, FewShotConfig& config) {
@@ -133,6 +153,89 @@ void visit_fields(Visitor& visitor, FewShotConfig& config) {
   visitor.field("split", config.split, "where shots come from; auto: train, else validation, else test");
   visitor.field("delimiter", config.delimiter, "text after each shot");
   visitor.field("row", config.row, "format of the few-shot rows, if it differs (prompt not empty)");
+  visitor.field("same_field", config.same_field,
+                "shots come only from rows that agree with the question in this field");
+}
+
+// How answers are generated.
+struct TaskGenerationConfig {
+  int64_t max_new_tokens = 256;
+  std::vector<std::string> stops;
+  std::string stops_field;
+  double temperature = 0.0;
+  double top_p = 1.0;
+  int64_t samples = 1;
+  bool continues_text = false;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, TaskGenerationConfig& config) {
+  visitor.field("max_new_tokens", config.max_new_tokens, "most tokens of an answer", at_least(1));
+  visitor.field("stops", config.stops, "an answer ends before the first of these texts");
+  visitor.field("stops_field", config.stops_field, "row field with more of these texts");
+  visitor.field("temperature", config.temperature, "divides the logits; 0: greedy", at_least(0.0));
+  visitor.field("top_p", config.top_p, "share of the probability that is drawn from");
+  visitor.field("samples", config.samples, "answers to each row", at_least(1));
+  visitor.field(
+      "continues_text", config.continues_text,
+      "an answer keeps the space by which it follows the prompt, which SentencePiece otherwise drops");
+}
+
+// How an answer is read from a generated text.
+enum class AnswerReading {
+  kText,     // as it is
+  kStrip,    // without white space at its ends
+  kRegex,    // a match of a regular expression
+  kMinerva,  // the final answer of a MATH solution, normalised; the reference is the boxed one
+};
+template <>
+struct EnumNames<AnswerReading> {
+  static constexpr std::array values = {
+      enum_name(AnswerReading::kText, "text"), enum_name(AnswerReading::kStrip, "strip"),
+      enum_name(AnswerReading::kRegex, "regex"), enum_name(AnswerReading::kMinerva, "minerva")};
+};
+
+// One way to read answers; each gives a metric `exact_match,NAME` (`exact_match` without a name).
+struct AnswerConfig {
+  std::string name;
+  AnswerReading reading = AnswerReading::kText;
+  RegexFilterConfig regex;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, AnswerConfig& config) {
+  visitor.field("name", config.name, "label of this reading in the name of its metric");
+  visitor.field("reading", config.reading, "how the answer is found in the text");
+  visitor.field("regex", config.regex, "of the reading regex");
+}
+
+enum class ProgramKind { kHumaneval, kMbpp, kMultiplE };
+template <>
+struct EnumNames<ProgramKind> {
+  static constexpr std::array values = {enum_name(ProgramKind::kHumaneval, "humaneval"),
+                                        enum_name(ProgramKind::kMbpp, "mbpp"),
+                                        enum_name(ProgramKind::kMultiplE, "multipl_e")};
+};
+
+struct CodeTaskConfig {
+  ProgramKind program = ProgramKind::kHumaneval;
+  std::vector<int64_t> pass_at = {1};
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, CodeTaskConfig& config) {
+  visitor.field("program", config.program, "layout of the program that is run");
+  visitor.field("pass_at", config.pass_at, "the k of pass@k; none may exceed generation.samples");
+}
+
+// Which rows of the data file are scored.
+struct RowRangeConfig {
+  std::string field;
+  int64_t first = 0;
+  int64_t last = 0;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, RowRangeConfig& config) {
+  visitor.field("field", config.field, "whole-number field; empty: all rows are scored");
+  visitor.field("first", config.first, "smallest value that is scored");
+  visitor.field("last", config.last, "largest value that is scored");
 }
 
 struct TaskConfig {
@@ -147,8 +250,13 @@ struct TaskConfig {
   std::string blank = "_";
   std::string target_delimiter = " ";
   std::vector<Metric> metrics;
-  Metric primary = Metric::kAccuracy;
+  std::string primary = "acc";
   FewShotConfig few_shot;
+  RowRangeConfig rows;
+  TaskGenerationConfig generation;
+  std::vector<AnswerConfig> answers;
+  ExactMatchConfig exact_match;
+  CodeTaskConfig code;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, TaskConfig& config) {
@@ -159,31 +267,57 @@ void visit_fields(Visitor& visitor, TaskConfig& config) {
   visitor.field("validation_file", config.validation_file,
                 "JSONL below the data folder; scored if there is no test");
   visitor.field("train_file", config.train_file, "JSONL below the data folder, for shots");
-  visitor.field("description", config.description, "text before everything else");
+  visitor.field("description", config.description, "template of the text before everything else");
   visitor.field("row", config.row, "how the fields of a row become texts");
   visitor.field("blank", config.blank, "partial_evaluation: mark in the prompt that the options replace");
   visitor.field("target_delimiter", config.target_delimiter,
                 "text between prompt and answer, scored with the answer");
-  visitor.field("metrics", config.metrics, "what is reported, in order");
+  visitor.field("metrics", config.metrics, "what is reported, in order; kinds that generate name theirs");
   visitor.field("primary", config.primary, "the metric that groups average");
   visitor.field("few_shot", config.few_shot, "solved rows before the question");
+  visitor.field("rows", config.rows, "the rows that are scored");
+  visitor.field("generation", config.generation, "how answers are generated");
+  visitor.field("answers", config.answers, "generate: how answers are read");
+  visitor.field("exact_match", config.exact_match, "generate: what the comparison leaves out");
+  visitor.field("code", config.code, "code: what is run and reported");
 }
+
+// The names of a task's metrics, in order: those of `metrics`, or what its kind reports.
+std::vector<std::string> metric_names(const TaskConfig& config);
 
 // What types alone do not say: a multiple choice needs choices, metrics must fit the kind, some file must be
 // scored.
 void validate(const TaskConfig& config, ConfigProblems& problems);
 
-// A named list of tasks and the plain mean of their primary metrics.
+enum class TaskGroupKind {
+  kMean,  // the plain mean of the members' primary metrics is reported
+  kList,  // only a name for many tasks
+};
+template <>
+struct EnumNames<TaskGroupKind> {
+  static constexpr std::array values = {enum_name(TaskGroupKind::kMean, "mean"),
+                                        enum_name(TaskGroupKind::kList, "list")};
+};
+
+// A named list of tasks.
 struct TaskGroupConfig {
   std::string name;
   std::string title;
   std::vector<std::string> tasks;
+  std::vector<std::string> groups = {};
+  TaskGroupKind kind = TaskGroupKind::kMean;
+  std::string note = {};
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, TaskGroupConfig& config) {
   visitor.field("name", config.name, "the name on the command line, also the name of the file");
   visitor.field("title", config.title, "the name in tables");
   visitor.field("tasks", config.tasks, "members");
+  visitor.field("groups", config.groups, "of the kind list: groups that belong to it, before its tasks");
+  visitor.field("kind", config.kind, "what is reported beside the tasks");
+  visitor.field("note", config.note, "printed below the results");
 }
+
+void validate(const TaskGroupConfig& config, ConfigProblems& problems);
 
 }  // namespace smoe

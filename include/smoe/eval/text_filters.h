@@ -29,6 +29,9 @@ int64_t count_whitespace_pieces(std::string_view text);
 // become single once.
 std::string clean_hellaswag(std::string_view text);
 
+// Spaces instead of underscores.
+std::string underscores_to_spaces(std::string_view text);
+
 std::string apply_text_filter(TextFilter filter, std::string_view text);
 std::string apply_text_filters(const std::vector<TextFilter>& filters, std::string text);
 

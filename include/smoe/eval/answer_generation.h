@@ -1,0 +1,70 @@
+// Generates the answers to the rows of a task at one budget, many at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smoe/data/chat_renderer.h"
+#include "smoe/eval/items.h"
+#include "smoe/infer/generation.h"
+#include "smoe/model/model.h"
+
+namespace smoe {
+
+struct GeneratedAnswer {
+  std::string text;  // cut before the earliest stop
+  FinishReason finish = FinishReason::kLength;
+  int64_t num_tokens = 0;
+};
+
+struct AnswerGenerationOptions {
+  int64_t segment_length = 32;
+  RoutingMode routing = RoutingMode::kSegments;
+  BosPolicy bos = BosPolicy::kAuto;
+  int64_t max_length = 2048;              // tokens of prompt and answer together
+  int64_t batch_tokens = 8192;            // memory and speed only
+  std::optional<int64_t> max_new_tokens;  // at most so many, whatever the task says
+  uint64_t seed = 1234;                   // of sampled answers
+  const ChatRenderer* chat = nullptr;     // a prompt becomes one message of a user; not owned
+};
+
+// The prompts of a task as token ids.
+struct AnswerPrompts {
+  std::vector<std::vector<int32_t>> ids;  // one a row
+  int64_t truncated = 0;                  // prompts that lost ids on the left, to leave room for the answer
+};
+
+class AnswerGenerator {
+ public:
+  // `model` and `tokenizer` must outlive the generator.
+  AnswerGenerator(const Model& model, const Tokenizer& tokenizer, const AnswerGenerationOptions& options)
+      : model_(model), tokenizer_(tokenizer), options_(options) {}
+
+  // Most tokens of an answer. Throws ConfigError if that leaves no room for a prompt.
+  int64_t max_new_tokens(const TaskConfig& task) const;
+  AnswerPrompts encode(const TaskConfig& task, const std::vector<EvaluationItem>& items) const;
+
+  // One answer to be generated: sample `sample` of row `item`.
+  struct Wanted {
+    size_t item = 0;
+    int64_t sample = 0;
+  };
+  // Longest prompts first; calls `on_answer` as answers finish. Each answer depends on its prompt, seed and
+  // sample number alone, not on what else is wanted (beyond rounding).
+  void generate(const TaskConfig& task, const std::vector<EvaluationItem>& items,
+                const AnswerPrompts& prompts, std::vector<Wanted> wanted, int64_t budget,
+                const std::function<void(const Wanted&, GeneratedAnswer)>& on_answer) const;
+
+ private:
+  GenerationRequest request(const TaskConfig& task, const EvaluationItem& item,
+                            const std::vector<int32_t>& prompt, const Wanted& wanted, int64_t budget) const;
+
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+  AnswerGenerationOptions options_;
+};
+
+}  // namespace smoe

@@ -1,0 +1,94 @@
+#include "smoe/eval/answer_generation.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "smoe/core/error.h"
+#include "smoe/infer/chat_dialogue.h"
+#include "smoe/infer/generator.h"
+#include "smoe/infer/prompts.h"
+
+namespace smoe {
+namespace {
+
+// A row of the batch costs about this many tokens of keys and values.
+constexpr int64_t kTypicalRowTokens = 256;
+
+}  // namespace
+
+int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
+  const int64_t wanted = task.generation.max_new_tokens;
+  const int64_t tokens = std::min(wanted, options_.max_new_tokens.value_or(wanted));
+  SMOE_CHECK(
+      ConfigError, tokens < options_.max_length,
+      "task {}: answers may have {} tokens, but prompt and answer together only {}; raise --max-length "
+      "or give --max-new-tokens",
+      task.name, tokens, options_.max_length);
+  return tokens;
+}
+
+AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
+                                      const std::vector<EvaluationItem>& items) const {
+  const int64_t room = options_.max_length - max_new_tokens(task);
+  AnswerPrompts prompts;
+  for (const EvaluationItem& item : items) {
+    const std::string& text = item.pairs.front().context;
+    std::vector<int32_t> ids = options_.chat != nullptr ? options_.chat->prompt({{ChatRole::kUser, text}})
+                                                        : encode_prompt(tokenizer_, text, options_.bos);
+    SMOE_CHECK(DataError, !ids.empty(), "{}: the prompt is empty, and --bos puts nothing before it",
+               item.where);
+    if (std::ssize(ids) > room) {
+      ids.erase(ids.begin(), ids.end() - room);
+      ++prompts.truncated;
+    }
+    prompts.ids.push_back(std::move(ids));
+  }
+  return prompts;
+}
+
+GenerationRequest AnswerGenerator::request(const TaskConfig& task, const EvaluationItem& item,
+                                           const std::vector<int32_t>& prompt, const Wanted& wanted,
+                                           int64_t budget) const {
+  GenerationRequest request;
+  request.prompt = prompt;
+  request.budget = budget;
+  request.stops = item.stops;
+  request.stop_ids = default_stop_ids(tokenizer_);
+  request.continues_text = task.generation.continues_text;
+  if (options_.chat != nullptr) answer_like_training(*options_.chat, request);
+  request.segment_length = options_.segment_length;
+  request.routing = options_.routing;
+  request.max_new_tokens = max_new_tokens(task);
+  request.sampling.temperature = task.generation.temperature;
+  request.sampling.top_p = task.generation.top_p;
+  // Neighbouring seeds are independent streams: SplitMix64 mixes them.
+  request.sampling.seed = options_.seed + wanted.item * static_cast<uint64_t>(task.generation.samples) +
+                          static_cast<uint64_t>(wanted.sample);
+  return request;
+}
+
+void AnswerGenerator::generate(const TaskConfig& task, const std::vector<EvaluationItem>& items,
+                               const AnswerPrompts& prompts, std::vector<Wanted> wanted, int64_t budget,
+                               const std::function<void(const Wanted&, GeneratedAnswer)>& on_answer) const {
+  std::ranges::stable_sort(wanted, std::greater{},
+                           [&](const Wanted& one) { return prompts.ids[one.item].size(); });
+  SessionLimits limits;
+  limits.max_rows = std::max<int64_t>(1, options_.batch_tokens / kTypicalRowTokens);
+  limits.prefill_tokens = options_.batch_tokens;
+  GenerationSession session(model_, tokenizer_, limits);
+  std::unordered_map<int64_t, Wanted> wanted_of_request;
+  for (const Wanted& one : wanted) {
+    const int64_t number = session.add(request(task, items[one.item], prompts.ids[one.item], one, budget));
+    wanted_of_request[number] = one;
+  }
+  bool is_running = !wanted.empty();
+  while (is_running) {
+    is_running = session.step();
+    for (GenerationResult& result : session.take_finished()) {
+      on_answer(wanted_of_request.at(result.request),
+                {std::move(result.text), result.finish, std::ssize(result.ids)});
+    }
+  }
+}
+
+}  // namespace smoe

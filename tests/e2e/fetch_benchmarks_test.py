@@ -1,0 +1,66 @@
+"""tools/fetch_benchmarks.py on data set folders that this test makes. Skips (77) without the `datasets` library."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+TOOL = pathlib.Path(sys.argv[1]) / "tools/fetch_benchmarks.py"
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def fetch(folder, *names):
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"),
+                   "HF_DATASETS_CACHE": str(folder / "cache")}
+    return subprocess.run([sys.executable, TOOL, "--source", folder / "source", "--out", folder / "out", *names],
+                          capture_output=True, text=True, env=environment)
+
+
+def main():
+    if importlib.util.find_spec("datasets") is None:
+        print("skipped: no module named datasets")
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        gsm8k = folder / "source/openai/gsm8k"
+        write(gsm8k / "main/test.jsonl", [{"question": "é?", "answer": "#### 1"}])
+        write(gsm8k / "main/train.jsonl", [{"question": "b?", "answer": "#### 2"}] * 3)
+        (gsm8k / "README.md").write_text("---\nconfigs:\n- config_name: main\n  data_files:\n"
+                                         "  - split: test\n    path: main/test.jsonl\n"
+                                         "  - split: train\n    path: main/train.jsonl\n---\n")
+        write(folder / "source/google/IFEval/train.jsonl",
+              [{"key": 1, "prompt": "p", "instruction_id_list": ["a:b", "c:d"],
+                "kwargs": [{"num": 3, "relation": None}, {"num": None, "relation": None}]}])
+
+        result = fetch(folder, "gsm8k", "ifeval", "mmlu")
+        assert result.returncode == 1, "a data set that is not there is a failure"
+        assert "mmlu/dev.jsonl: FAILED" in result.stderr and "no such data set folder" in result.stderr, result.stderr
+        assert not (folder / "out/mmlu/dev.jsonl").exists()
+        assert read(folder / "out/gsm8k/test.jsonl") == [{"question": "é?", "answer": "#### 1"}]
+        assert len(read(folder / "out/gsm8k/train.jsonl")) == 3
+        # Null columns were not given: IFEval's checkers must not see them.
+        assert read(folder / "out/ifeval/input_data.jsonl")[0]["kwargs"] == [{"num": 3}, {}]
+
+        (folder / "out/gsm8k/test.jsonl").write_text("mine\n")
+        again = fetch(folder, "gsm8k")
+        assert again.returncode == 0 and "gsm8k/test.jsonl: exists" in again.stdout, again.stdout
+        assert (folder / "out/gsm8k/test.jsonl").read_text() == "mine\n"
+        unknown = fetch(folder, "gsm9k")
+        assert unknown.returncode == 2 and "gsm9k" in unknown.stderr and "gsm8k" in unknown.stderr
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
