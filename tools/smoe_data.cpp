@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/progress.h"
@@ -30,8 +30,6 @@ using Body = std::function<int()>;
 constexpr const char* kInputHelp =
     "text files in this order: *.jsonl, *.ndjson (one JSON object a line), *.txt (one "
     "document a file), each also with .zst";
-
-int64_t available_cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
 void print_summary(const smoe::TokenStoreInfo& info) {
   fmt::print("documents {}, tokens {}, {:.3f} bytes per token\n", info.documents, info.tokens,
@@ -83,7 +81,7 @@ int train_tokenizer(TrainTokenizerArguments arguments) {
 Body add_train_tokenizer(CLI::App& app) {
   auto arguments = std::make_shared<TrainTokenizerArguments>();
   smoe::TokenizerTrainingOptions& options = arguments->options;
-  options.num_threads = available_cores();
+  options.num_threads = smoe::available_cores();
   app.add_option("--input", arguments->inputs, kInputHelp)->required();
   app.add_option("--out", arguments->output, "the SentencePiece model to write (*.model)")->required();
   app.add_option("--vocab-size", options.vocab_size, "entries, with the special tokens and the 256 bytes")

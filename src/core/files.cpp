@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "atomic_names.h"
+#include "file_hash.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
@@ -107,13 +108,20 @@ std::string read_file(const std::filesystem::path& path) {
   return bytes;
 }
 
-std::string sha256_of_file(const std::filesystem::path& path) {
+std::string sha256_of_file(const std::filesystem::path& path,
+                           const std::function<void(int64_t num_bytes)>& progress) {
   const OpenFile file(path);
   Sha256 hash;
   std::vector<char> buffer(size_t{1} << 20);
-  while (const size_t got = read_some(file, path, buffer.data(), buffer.size()))
+  while (const size_t got = read_some(file, path, buffer.data(), buffer.size())) {
     hash.update({buffer.data(), got});
+    progress(static_cast<int64_t>(got));
+  }
   return hash.hex();
+}
+
+std::string sha256_of_file(const std::filesystem::path& path) {
+  return sha256_of_file(path, [](int64_t) {});
 }
 
 std::string sha256_of_bytes(std::string_view bytes) {

@@ -54,4 +54,13 @@ void log_to_file(const std::filesystem::path& path) {
   spdlog::default_logger()->flush_on(spdlog::level::info);
 }
 
+void log_error_to_files(std::string_view message) {
+  const auto& logger = spdlog::default_logger();
+  for (const spdlog::sink_ptr& sink : logger->sinks()) {
+    if (std::dynamic_pointer_cast<spdlog::sinks::basic_file_sink_mt>(sink) == nullptr) continue;
+    sink->log({logger->name(), spdlog::level::err, {message.data(), message.size()}});
+    sink->flush();
+  }
+}
+
 }  // namespace smoe

@@ -22,6 +22,11 @@ int fail(std::string_view message, int exit_code) {
   // A progress bar may stand on the line.
   const std::string line = fmt::format("{}error: {}\n", terminal_is_interactive() ? "\r\x1b[K" : "", message);
   std::fputs(line.c_str(), stderr);
+  try {
+    log_error_to_files(message);
+  } catch (const std::exception&) {
+    // The disk may be full; the console has been told what matters.
+  }
   return exit_code;
 }
 

@@ -12,6 +12,7 @@
 
 #include "child_process.h"
 #include "program_commands.h"
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 
@@ -199,8 +200,8 @@ std::vector<ProgramResult> CodeRunner::run_all(
       }
     }
   };
-  const size_t wanted = options_.concurrency > 0 ? static_cast<size_t>(options_.concurrency)
-                                                 : std::max(1U, std::thread::hardware_concurrency());
+  const auto wanted =
+      static_cast<size_t>(options_.concurrency > 0 ? options_.concurrency : available_cores());
   {
     std::vector<std::jthread> workers;
     for (size_t worker = 0; worker < std::min(wanted, programs.size()); ++worker) {

@@ -6,6 +6,7 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/hashing_progress.h"
 #include "smoe/core/json.h"
 #include "smoe/model/safetensors.h"
 
@@ -44,10 +45,10 @@ nlohmann::json read_checksums(const std::filesystem::path& checkpoint) {
 }
 
 void verify_file(const std::filesystem::path& checkpoint, const std::string& name,
-                 const std::string& expected) {
+                 const std::string& expected, HashingProgress& progress) {
   check_has_file(checkpoint, name.c_str());
   const std::filesystem::path path = checkpoint / name;
-  const std::string found = sha256_of_file(path);
+  const std::string found = progress.sha256_of_file(path);
   SMOE_CHECK(
       CheckpointError, found == expected,
       "{}: the file was altered or cut short: SHA-256 {} expected by {}, {} found over {} bytes. Restore the "
@@ -147,17 +148,19 @@ void verify_checkpoint(const std::filesystem::path& checkpoint) {
                "{}: {} has no checksum in {}; the checkpoint is damaged, use another one",
                checkpoint.string(), name, kChecksumsFile);
   }
+  HashingProgress progress(checkpoint, "verifying");
   for (const auto& [name, sum] : checksums.items()) {
-    verify_file(checkpoint, name, sum.get<std::string>());
+    verify_file(checkpoint, name, sum.get<std::string>(), progress);
   }
 }
 
 void write_checksums(const std::filesystem::path& checkpoint) {
   nlohmann::json checksums = nlohmann::json::object();
+  HashingProgress progress(checkpoint, "hashing");
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && name != kChecksumsFile) {
-      checksums[name] = sha256_of_file(entry.path());
+      checksums[name] = progress.sha256_of_file(entry.path());
     }
   }
   write_json_atomically(checkpoint / kChecksumsFile, checksums);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
@@ -52,6 +54,32 @@ TEST(RunTool, CatchesForeignExceptions) {
   const Outcome memory = run([]() -> int { throw std::bad_alloc(); });
   EXPECT_EQ(memory.exit_code, 1);
   EXPECT_THAT(memory.error_text, HasSubstr("out of memory; use smaller"));
+}
+
+TEST(RunTool, WritesFatalErrorsToTheLogFileAsWell) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "log.txt";
+  const Outcome outcome = run([&]() -> int {
+    log_to_file(path);
+    throw DataError("x.bin: damaged");
+  });
+  initialize_logging();
+  EXPECT_EQ(outcome.error_text, "error: x.bin: damaged\n") << "once on the console";
+  EXPECT_THAT(read_file(path), ::testing::EndsWith(" error x.bin: damaged\n"));
+}
+
+TEST(AvailableCores, FollowTheAffinityOfTheProcess) {
+  cpu_set_t original;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(original), &original), 0);
+  EXPECT_EQ(available_cores(), CPU_COUNT(&original));
+  int core = 0;
+  while (!CPU_ISSET(core, &original)) ++core;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(available_cores(), 1);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(original), &original), 0);
 }
 
 TEST(RunTool, LeavesOutTheStackTraceOfLibTorch) {

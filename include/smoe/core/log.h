@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace smoe {
 
@@ -16,6 +17,10 @@ void initialize_logging(const std::string& level = "auto");
 
 // Also writes every message at info and above, with date and time, to `path` (appending).
 void log_to_file(const std::filesystem::path& path);
+
+// Writes an error to the files of log_to_file() only; without one it does nothing. For errors that the
+// console is told in another way.
+void log_error_to_files(std::string_view message);
 
 // True where progress bars and colours make sense: standard error is a terminal.
 bool terminal_is_interactive();
