@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 #include <utility>
 
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
 #include "smoe/core/random.h"
 #include "smoe/data/ordered_pipeline.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
@@ -89,9 +90,8 @@ ChatRowSource::ChatRowSource(const SourceConfig& source, const DataConfig& data,
 
 void ChatRowSource::read(const SourceConfig& source, const SftConfig& sft, const ChatRenderer& renderer) {
   DocumentReader reader({source.path});
-  const auto threads = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   OrderedPipeline<DocumentRecord, RenderedDialogue>::run(
-      threads,
+      available_cores(),
       [&]() -> std::optional<DocumentRecord> {
         DocumentRecord record;
         return reader.next(record) ? std::optional(std::move(record)) : std::nullopt;
@@ -162,7 +162,7 @@ void ChatRowSource::fill(int64_t index, Batch& batch, int64_t row_of_batch) cons
     at += piece.length;
   }
   // Padding is a document of its own: it attends to itself, so that no row of the attention is empty.
-  std::fill_n(documents + at, row_tokens_ - at, static_cast<int64_t>(row.size()));
+  std::fill_n(documents + at, row_tokens_ - at, kPaddingDocument);
   std::iota(positions + at, positions + row_tokens_, int64_t{0});
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
@@ -75,7 +76,7 @@ void StoreRowSource::fill_packed(int64_t index, Batch& batch, int64_t row_of_bat
     at += piece.length;
   }
   // Padding is a document of its own: it attends to itself, so that no row of the attention is empty.
-  std::fill_n(documents + at, row_tokens_ - at, document);
+  std::fill_n(documents + at, row_tokens_ - at, kPaddingDocument);
   std::iota(positions + at, positions + row_tokens_, int64_t{0});
 }
 

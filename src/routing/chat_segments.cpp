@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
-
-void append_runs(SegmentMap& map, int64_t row, int64_t begin, int64_t end, int64_t segment_length) {
-  for (int64_t start = begin; start < end; start += segment_length) {
-    map.segments.push_back({row, start, std::min(start + segment_length, end), start});
-  }
-}
 
 void append_dialogue(SegmentMap& map, int64_t row, const ChatSpan& dialogue, int64_t segment_length) {
   int64_t prompt_begin = dialogue.begin;
@@ -38,11 +33,7 @@ SegmentMap chat_segments(const std::vector<ChatRow>& rows, int64_t num_tokens, i
       append_dialogue(map, row, dialogue, segment_length);
       at = dialogue.end;
     }
-    if (at == 0) {
-      map.segments.push_back({row, 0, num_tokens, 0});
-    } else {
-      map.segments.back().end = num_tokens;
-    }
+    append_padding(map, row, at);
   }
   return map;
 }

@@ -1,19 +1,12 @@
 #include "smoe/routing/segment_map.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
-
-// Appends the runs of one stretch of tokens that are routed by their own first token.
-void append_runs(SegmentMap& map, int64_t row, int64_t begin, int64_t end, int64_t segment_length) {
-  for (int64_t start = begin; start < end; start += segment_length) {
-    map.segments.push_back({row, start, std::min(start + segment_length, end), start});
-  }
-}
 
 [[noreturn]] void reject(size_t index, const Segment& segment, const std::string& reason) {
   throw std::logic_error(fmt::format("segment {} (row {}, tokens [{}, {}), selector {}): {}", index,
@@ -83,10 +76,13 @@ SegmentMap fixed_segments(const at::Tensor& documents_BT, int64_t segment_length
   SegmentMap map{cpu_BT.size(0), cpu_BT.size(1), {}};
   for (int64_t row = 0; row < map.num_rows; ++row) {
     const int64_t* const documents = cpu_BT.const_data_ptr<int64_t>() + row * map.num_tokens;
-    for (int64_t begin = 0, end = 0; begin < map.num_tokens; begin = end) {
-      while (end < map.num_tokens && documents[end] == documents[begin]) ++end;
+    int64_t num_used = map.num_tokens;
+    while (num_used > 0 && documents[num_used - 1] == kPaddingDocument) --num_used;
+    for (int64_t begin = 0, end = 0; begin < num_used; begin = end) {
+      while (end < num_used && documents[end] == documents[begin]) ++end;
       append_runs(map, row, begin, end, segment_length);
     }
+    append_padding(map, row, num_used);
   }
   return map;
 }

@@ -6,6 +6,7 @@
 
 #include "data_test_support.h"
 #include "smoe/core/random.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
@@ -61,6 +62,18 @@ bool equal(const Batch& a, const Batch& b) {
 
 int64_t at(const at::Tensor& tensor_BT, int64_t row, int64_t token) {
   return tensor_BT[row][token].item<int64_t>();
+}
+
+TEST(DataConfig, NamesOfSourcesAreGivenAndDifferWithinAList) {
+  const auto read = [](const std::string& yaml) { config_from_yaml<DataConfig>(yaml, "data.yaml"); };
+  read("{train: [{name: a, path: x}, {name: b, path: y}], validation: [{name: a, path: z}]}");
+  const auto twice = [&] { read("train: [{name: a, path: x}, {name: a, path: y}]"); };
+  EXPECT_THAT(error_of<ConfigError>(twice),
+              ::testing::AllOf(::testing::HasSubstr("train.1.name"),
+                               ::testing::HasSubstr("\"a\" is the name of an earlier source")));
+  const auto none = [&] { read("validation: [{path: x}]"); };
+  EXPECT_THAT(error_of<ConfigError>(none),
+              ::testing::AllOf(::testing::HasSubstr("validation.0.name"), ::testing::HasSubstr("is empty")));
 }
 
 TEST(TrainingData, CutsTheStreamIntoRowsWithShiftedTargets) {
@@ -173,7 +186,7 @@ TEST(TrainingData, KeepsPackedDocumentsApart) {
     for (int64_t t = 0; t < 16; ++t) {
       const bool is_new = t == 0 || at(batch.documents_BT, row, t) != at(batch.documents_BT, row, t - 1);
       EXPECT_EQ(at(batch.positions_BT, row, t), is_new ? 0 : at(batch.positions_BT, row, t - 1) + 1);
-      if (t > 0 && is_new) {
+      if (t > 0 && is_new && batch.loss_mask_BT[row][t].item<bool>()) {
         EXPECT_EQ(at(batch.documents_BT, row, t), at(batch.documents_BT, row, t - 1) + 1);
       }
       if (batch.loss_mask_BT[row][t].item<bool>()) {
@@ -183,6 +196,7 @@ TEST(TrainingData, KeepsPackedDocumentsApart) {
         EXPECT_TRUE(is_new || token == at(batch.tokens_BT, row, t - 1) + 1);
       } else {
         EXPECT_EQ(at(batch.tokens_BT, row, t), 0);
+        EXPECT_EQ(at(batch.documents_BT, row, t), kPaddingDocument);
         EXPECT_TRUE(is_new || !batch.loss_mask_BT[row][t - 1].item<bool>())
             << "padding is a document of its own";
         padded_rows += t == 15 ? 1 : 0;
@@ -190,6 +204,10 @@ TEST(TrainingData, KeepsPackedDocumentsApart) {
     }
   }
   EXPECT_GT(padded_rows, 0) << "the test needs some padding";
+  for (const Segment& segment : batch_segments(batch, 4).segments) {
+    EXPECT_NE(at(batch.documents_BT, segment.row, segment.begin), kPaddingDocument)
+        << "padding routes itself";
+  }
 }
 
 TEST(TrainingData, FingerprintChangesWithDataAndOrderOnly) {

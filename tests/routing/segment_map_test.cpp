@@ -52,6 +52,18 @@ TEST(FixedSegments, StartAnewAtEveryDocument) {
   map.check();
 }
 
+TEST(FixedSegments, PaddingSharesTheExpertsOfTheLastSegment) {
+  const at::Tensor documents_BT = at::tensor({0,  0,  0,  0,  1,  -1, -1, -1, -1, -1,  //
+                                              0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   //
+                                              -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+                                             at::kLong)
+                                      .reshape({3, 10});
+  const SegmentMap map = fixed_segments(documents_BT, 4);
+  EXPECT_THAT(map.segments, ElementsAre(Segment{0, 0, 4, 0}, Segment{0, 4, 10, 4}, Segment{1, 0, 4, 0},
+                                        Segment{1, 4, 8, 4}, Segment{1, 8, 10, 8}, Segment{2, 0, 10, 0}));
+  map.check();
+}
+
 TEST(FixedSegments, OfOneDocumentEqualThoseWithoutDocuments) {
   EXPECT_EQ(fixed_segments(at::zeros({3, 11}, at::kLong), 4).segments, fixed_segments(3, 11, 4).segments);
 }

@@ -18,7 +18,8 @@ struct Batch {
   at::Tensor tokens_BT;          // int64
   at::Tensor targets_BT;         // int64
   at::Tensor loss_mask_BT;       // bool
-  at::Tensor documents_BT;       // int64, equal numbers within one document; undefined: rows are one stream
+  at::Tensor documents_BT;       // int64, equal numbers within one document, kPaddingDocument after the
+                                 // last one; undefined: rows are one stream
   at::Tensor positions_BT;       // int64, restart in each document; undefined: 0..T-1
   std::vector<int64_t> sources;  // [B] index of the mixture source of each row
   std::vector<ChatRow> chats;    // [B] the dialogues of each row; empty: rows of text, not of dialogues

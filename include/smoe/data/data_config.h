@@ -57,4 +57,7 @@ void visit_fields(Visitor& visitor, DataConfig& config) {
   visitor.field("seed", config.seed, "of the global order of the training rows");
 }
 
+// Names label metrics, so those of a list must not be empty and must differ.
+void validate(const DataConfig& config, ConfigProblems& problems);
+
 }  // namespace smoe
