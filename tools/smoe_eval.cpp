@@ -1,6 +1,4 @@
 // smoe-eval: scores a checkpoint on benchmarks and text at every active budget, and compares two such runs.
-#include <ATen/Parallel.h>
-
 #include <CLI/CLI.hpp>
 
 #include "smoe/core/error.h"
@@ -11,6 +9,7 @@
 #include "smoe/eval/evaluator.h"
 #include "smoe/eval/task_library.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 
 namespace {
 
@@ -152,7 +151,7 @@ int run(Arguments& arguments) {
   const auto table = std::filesystem::path(arguments.out).replace_extension(".md");
   smoe::prepare_output_file(arguments.out);
   smoe::prepare_output_file(table);
-  if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
+  smoe::set_num_threads(arguments.num_threads);
 
   smoe::EvaluationOptions& options = arguments.options;
   const smoe::TaskSelection selection = library.select(arguments.tasks);
@@ -163,7 +162,7 @@ int run(Arguments& arguments) {
 
   const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
   complete_options(arguments, checkpoint);
-  const smoe::Model model = smoe::load_model(checkpoint, at::Device(arguments.device));
+  const smoe::Model model = smoe::load_model(checkpoint, smoe::resolve_device(arguments.device));
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
   options.budgets = smoe::parse_budgets(model.config(), arguments.budgets);
   options.max_length = arguments.max_length.value_or(

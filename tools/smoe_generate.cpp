@@ -1,6 +1,5 @@
 // smoe-generate: continues prompts with a checkpoint at any budget, from the command line, a file or a
 // terminal.
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,7 @@
 #include "smoe/infer/prompts.h"
 #include "smoe/infer/streaming_model.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 
 namespace {
 
@@ -238,7 +238,7 @@ LoadedModel load(const Arguments& arguments) {
              arguments.checkpoint.empty() ? "neither" : "both");
   if (arguments.streaming.empty()) {
     const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
-    return {checkpoint, smoe::load_model(checkpoint, at::Device(arguments.device)), nullptr};
+    return {checkpoint, smoe::load_model(checkpoint, smoe::resolve_device(arguments.device)), nullptr};
   }
   SMOE_CHECK(ConfigError, arguments.device == "cpu", "--device {}: streamed experts run on the cpu only",
              arguments.device);
@@ -272,7 +272,7 @@ void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
 }
 
 int run(Arguments& arguments) {
-  if (arguments.num_threads > 0) at::set_num_threads(static_cast<int>(arguments.num_threads));
+  smoe::set_num_threads(arguments.num_threads);
   smoe::check_sampling(arguments.request.sampling);
   const LoadedModel loaded = load(arguments);
   const std::filesystem::path& checkpoint = loaded.folder;

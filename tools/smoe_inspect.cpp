@@ -4,6 +4,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/tool.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 #include "smoe/model/inspect.h"
 #include "smoe/model/safetensors.h"
 
@@ -15,6 +16,8 @@ struct LogitsArguments {
   std::string budget;
   std::optional<int64_t> segment_length;
   std::string out;
+  std::string device = "cpu";
+  int64_t num_threads = 0;
 };
 
 void add_logits_options(CLI::App& command, LogitsArguments& arguments) {
@@ -27,10 +30,15 @@ void add_logits_options(CLI::App& command, LogitsArguments& arguments) {
       .add_option("--out", arguments.out,
                   "safetensors file: logits [B,T,V] float32, routing [segments,L,E] uint8")
       ->required();
+  command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 void write_logits(const LogitsArguments& arguments) {
-  const smoe::Model model = smoe::load_model(arguments.checkpoint, at::kCPU);
+  smoe::set_num_threads(arguments.num_threads);
+  const smoe::Model model = smoe::load_model(arguments.checkpoint, smoe::resolve_device(arguments.device));
   smoe::LogitsRequest request;
   request.tokens_BT = smoe::read_token_rows(arguments.tokens, model.config().vocab_size);
   request.budget = arguments.budget;

@@ -23,6 +23,8 @@ struct TrainingPrecision {
   int64_t weight_bytes;
   int64_t gradient_bytes;
   int64_t optimizer_bytes;  // two moments, and the float32 masters where the weights are not float32
+
+  constexpr int64_t sum() const { return weight_bytes + gradient_bytes + optimizer_bytes; }
 };
 
 constexpr std::array kTrainingPrecisions = {
@@ -103,7 +105,7 @@ std::string memory_table(const ParameterCounts& counts, int64_t world_size) {
     const auto bytes = [&](int64_t each) {
       return static_cast<double>(counts.total) * static_cast<double>(each);
     };
-    const double sum = bytes(precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes);
+    const double sum = bytes(precision.sum());
     std::vector<std::string> row = {precision.label, format_bytes(bytes(precision.weight_bytes)),
                                     format_bytes(bytes(precision.gradient_bytes)),
                                     format_bytes(bytes(precision.optimizer_bytes)), format_bytes(sum)};
@@ -186,6 +188,8 @@ nlohmann::ordered_json memory_json(const ParameterCounts& counts) {
 }
 
 }  // namespace
+
+int64_t float32_training_bytes() { return kTrainingPrecisions.front().sum(); }
 
 std::string parameter_report_text(const ModelConfig& config, const ParameterReportOptions& options) {
   const ParameterCounts counts = count_parameters(config, options.sequence_length);

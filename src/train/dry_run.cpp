@@ -9,6 +9,7 @@
 #include "smoe/data/tokenizer.h"
 #include "smoe/data/training_data.h"
 #include "smoe/model/parameter_counts.h"
+#include "smoe/model/parameter_report.h"
 #include "smoe/train/budget_sampler.h"
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/initialize_from.h"
@@ -43,7 +44,7 @@ std::string describe_sizes(const TrainConfig& config) {
                     budget.name, budget.experts_per_layer, format_count(static_cast<double>(budget.active)),
                     format_count(static_cast<double>(budget.active_non_embedding)), alpha[i]);
   }
-  const double state_bytes = 16.0 * static_cast<double>(counts.total);
+  const double state_bytes = static_cast<double>(float32_training_bytes() * counts.total);
   const double logits_bytes =
       4.0 *
       static_cast<double>(

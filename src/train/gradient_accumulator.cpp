@@ -1,6 +1,7 @@
 #include "smoe/train/gradient_accumulator.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "smoe/core/error.h"
 #include "smoe/core/random.h"
@@ -78,23 +79,30 @@ GradientAccumulator::GradientAccumulator(const Model& model, const TrainConfig& 
   SMOE_ASSERT(static_cast<int64_t>(weights_.size()) == num_budgets(config.model));
 }
 
-std::vector<GradientAccumulator::Pass> GradientAccumulator::passes(int64_t num_rows) const {
+std::vector<GradientAccumulator::Pass> GradientAccumulator::passes(const Batch& batch) const {
+  const int64_t num_rows = batch.num_rows();
+  std::vector<int64_t> first_segment(static_cast<size_t>(num_rows) + 1, 0);
+  for (const Segment& segment : make_segments(batch, config_.model.routing.segment_length).segments) {
+    ++first_segment[static_cast<size_t>(segment.row) + 1];
+  }
+  std::partial_sum(first_segment.begin(), first_segment.end(), first_segment.begin());
   std::vector<Pass> all;
   for (int64_t begin = 0; begin < num_rows; begin += config_.micro_batch_size) {
     const int64_t count = std::min(config_.micro_batch_size, num_rows - begin);
     for (int64_t replica = 0; replica < sampler_.num_replicas(); ++replica)
-      all.push_back({replica, begin, count});
+      all.push_back({replica, begin, count, first_segment[static_cast<size_t>(begin)]});
   }
   return all;
 }
 
-bool GradientAccumulator::needs_global_loads(int64_t num_rows) const {
+bool GradientAccumulator::needs_global_loads(const Batch& batch) const {
   const ModelConfig& model = config_.model;
+  const bool has_parts = batch.num_rows() > config_.micro_batch_size;
   if (model.architecture == Architecture::kVanillaMoe) {
-    return model.token_router.load_balance_weight > 0.0 && passes(num_rows).size() > 1;
+    return model.token_router.load_balance_weight > 0.0 && (has_parts || sampler_.num_replicas() > 1);
   }
   return model.architecture == Architecture::kSteppedMoe &&
-         model.routing.balance.kind == BalanceKind::kLoss && num_rows > config_.micro_batch_size;
+         model.routing.balance.kind == BalanceKind::kLoss && has_parts;
 }
 
 std::vector<int64_t> GradientAccumulator::budgets_of(const Pass& pass, const StepPosition& at) const {
@@ -105,19 +113,15 @@ std::vector<int64_t> GradientAccumulator::budgets_of(const Pass& pass, const Ste
   return budgets;
 }
 
-SelectionControls GradientAccumulator::controls_of(const Batch& batch, const Pass& pass,
-                                                   const StepPosition& at) const {
+SelectionControls GradientAccumulator::controls_of(const Pass& pass, const StepPosition& at) const {
   // Counters only, no generator with a state: a resumed run draws the same noise, and so does another
-  // micro-batch size, because segments are numbered within the step.
+  // micro-batch size, because segments are numbered within the step. Replicas number theirs alike and draw
+  // alike, so that the random masks of a sequence are nested over its budgets.
   const uint64_t step_seed = mix_seeds(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(at.step));
   const double progress = static_cast<double>(at.step - 1) / static_cast<double>(config_.steps);
-  SelectionControls controls = selection_controls(
-      config_.model.routing, progress,
-      mix_seeds(step_seed, static_cast<uint64_t>(at.position), static_cast<uint64_t>(pass.replica)));
-  if (pass.begin > 0) {
-    controls.first_segment =
-        make_segments(slice_rows(batch, 0, pass.begin), config_.model.routing.segment_length).num_segments();
-  }
+  SelectionControls controls = selection_controls(config_.model.routing, progress,
+                                                  mix_seeds(step_seed, static_cast<uint64_t>(at.position)));
+  controls.first_segment = pass.first_segment;
   return controls;
 }
 
@@ -138,13 +142,13 @@ at::Tensor GradientAccumulator::token_weights(const Batch& rows, const std::vect
 // A balance loss needs the load of each expert over the whole step before the first backward. Where a pass
 // is all there is to count, its own counts are those; otherwise a forward without gradients counts them
 // first. Counts of the passes so far would be free, but would make the loss depend on the micro-batch size.
-void GradientAccumulator::count_expert_loads(const Batch& batch, const StepPosition& at,
-                                             Totals& totals) const {
+void GradientAccumulator::count_expert_loads(const Batch& batch, const std::vector<Pass>& all_passes,
+                                             const StepPosition& at, Totals& totals) const {
   const at::NoGradGuard no_gradient;
   at::Tensor count_LE;
   totals.segment_loads.resize(static_cast<size_t>(sampler_.num_replicas()));
-  for (const Pass& pass : passes(batch.num_rows())) {
-    const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(batch, pass, at));
+  for (const Pass& pass : all_passes) {
+    const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(pass, at));
     if (output.plan) totals.segment_loads[static_cast<size_t>(pass.replica)].add(*output.plan);
     if (!output.token_router) continue;
     const at::Tensor& selected_LE = output.token_router->selected_count_LE;
@@ -200,7 +204,7 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
                                    Totals& totals) {
   const Batch rows = slice_rows(batch, pass.begin, pass.count);
   const ModelInput input = input_of(batch, pass, at);
-  const SelectionControls controls = controls_of(batch, pass, at);
+  const SelectionControls controls = controls_of(pass, at);
   const ModelOutput output = model_.forward(input, controls);
   const at::Device device = model_.device();
   const at::Tensor hidden_ND = output.hidden_BTD.flatten(0, 1);
@@ -224,7 +228,7 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
 
 StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPosition& at,
                                            std::vector<RouterStatistics>* panels) {
-  const std::vector<Pass> all_passes = passes(batch.num_rows());
+  const std::vector<Pass> all_passes = passes(batch);
   const at::TensorOptions options = at::TensorOptions(model_.device()).dtype(at::kDouble);
   StepLosses losses;
   losses.unique_targets = batch.num_targets();
@@ -239,7 +243,7 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   SMOE_CHECK(DataError, losses.unique_targets > 0,
              "step {}: the {} sequences from position {} have no target token", at.step, batch.num_rows(),
              at.position);
-  if (needs_global_loads(batch.num_rows())) count_expert_loads(batch, at, totals);
+  if (needs_global_loads(batch)) count_expert_loads(batch, all_passes, at, totals);
   for (const Pass& pass : all_passes) run_pass(batch, pass, at, totals);
 
   losses.loss = totals.loss.item<double>();

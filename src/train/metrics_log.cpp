@@ -26,14 +26,9 @@ Json by_budget(const std::vector<std::string>& budgets, const std::vector<double
 Json panels_to_json(const std::vector<std::string>& budgets, const std::vector<RouterPanel>& panels) {
   Json json = Json::object();
   for (size_t i = 0; i < panels.size(); ++i) {
-    const RouterPanel& panel = panels[i];
-    json[budgets[i]] = {{"load_entropy", panel.load_entropy},
-                        {"max_violation", panel.max_violation},
-                        {"dead_expert_share", panel.dead_expert_share},
-                        {"saturated_share", panel.saturated_share},
-                        {"neighbor_overlap", panel.neighbor_overlap},
-                        {"random_pair_cosine", panel.random_pair_cosine},
-                        {"logit_std", panel.logit_std}};
+    for (const RouterPanelField& field : kRouterPanelFields) {
+      json[budgets[i]][field.name] = panels[i].*field.value;
+    }
   }
   return json;
 }

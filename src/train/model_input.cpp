@@ -1,5 +1,7 @@
 #include "smoe/train/model_input.h"
 
+#include "smoe/model/layers.h"
+
 namespace smoe {
 namespace {
 
@@ -35,8 +37,7 @@ ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vec
   input.tokens_BT = batch.tokens_BT.to(device);
   if (batch.positions_BT.defined()) input.positions_BT = batch.positions_BT.to(device);
   if (batch.documents_BT.defined()) {
-    const at::Tensor documents_BT = batch.documents_BT.to(device);
-    input.attention_BTT = documents_BT.unsqueeze(2).eq(documents_BT.unsqueeze(1)).tril();
+    input.attention_BTT = document_causal_mask(batch.documents_BT.to(device));
   }
   input.segments = make_segments(batch, segment_length);
   input.budget_of_row = std::move(budget_of_row);

@@ -79,16 +79,9 @@ std::string scalar_value(const std::string& tag, double value) {
 void add_panels(std::vector<std::pair<std::string, double>>& scalars, const std::string& prefix,
                 const std::vector<std::string>& budgets, const std::vector<RouterPanel>& panels) {
   for (size_t i = 0; i < panels.size(); ++i) {
-    const auto add = [&](const char* name, double value) {
-      scalars.emplace_back(prefix + name + "/" + budgets[i], value);
-    };
-    add("load_entropy", panels[i].load_entropy);
-    add("max_violation", panels[i].max_violation);
-    add("dead_expert_share", panels[i].dead_expert_share);
-    add("saturated_share", panels[i].saturated_share);
-    add("neighbor_overlap", panels[i].neighbor_overlap);
-    add("random_pair_cosine", panels[i].random_pair_cosine);
-    add("logit_std", panels[i].logit_std);
+    for (const RouterPanelField& field : kRouterPanelFields) {
+      scalars.emplace_back(prefix + field.name + "/" + budgets[i], panels[i].*field.value);
+    }
   }
 }
 

@@ -1,17 +1,14 @@
 #include "smoe/train/trainer.h"
 
-#include <ATen/Parallel.h>
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/tool.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 #include "smoe/train/console_log.h"
 #include "smoe/train/initialize_from.h"
 #include "smoe/train/metrics_log.h"
@@ -23,12 +20,6 @@
 namespace smoe {
 namespace {
 
-int64_t peak_memory_bytes() {
-  struct rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -39,23 +30,6 @@ Model build_model(const TrainConfig& config) {
 }
 
 }  // namespace
-
-at::Device resolve_device(const std::string& name) {
-  const at::Device device(name);
-  if (device.is_cuda()) {
-    SMOE_CHECK(
-        ConfigError, at::hasCUDA(),
-        "device is {}, but this build or machine has no usable CUDA device; set device to cpu, or build with "
-        "the preset `cuda` on a machine with an NVIDIA GPU",
-        name);
-  }
-  return device;
-}
-
-void set_num_threads(int64_t num_threads) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  at::set_num_threads(num_threads == 0 ? cores : static_cast<int>(num_threads));
-}
 
 Trainer::Trainer(TrainConfig config, TrainerOptions options)
     : config_(std::move(config)),
@@ -255,7 +229,7 @@ void Trainer::report_step(const StepResult& result) {
   report.seconds = state_.seconds;
   const double done = static_cast<double>(state_.step - first_step_);
   report.remaining_s = process_seconds_ / done * static_cast<double>(config_.steps - state_.step);
-  report.peak_memory_bytes = peak_memory_bytes();
+  report.peak_memory_bytes = peak_memory_bytes(model_.device());
   for (const RouterStatistics& statistics : result.statistics) report.panels.push_back(statistics.panel());
   for (const auto& callback : callbacks_) callback->on_step(report);
   since_report_ = {};

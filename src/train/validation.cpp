@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "smoe/core/error.h"
+#include "smoe/core/progress.h"
 #include "smoe/routing/router_statistics.h"
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/loss.h"
@@ -47,22 +48,27 @@ SourceValidation Validation::run_source(const Model& model, size_t source, Tally
   const int64_t num_budgets = static_cast<int64_t>(budget_names(config_.model).size());
   const int64_t num_rows =
       config_.validation_rows == 0 ? data.num_rows() : std::min(config_.validation_rows, data.num_rows());
+  ProgressBar progress("validation " + config_.data.validation[source].name, num_rows, "rows");
   SourceValidation result;
   result.name = config_.data.validation[source].name;
   std::vector<double> sums(static_cast<size_t>(num_budgets), 0.0);
+  // Segments are numbered within the source, so that no random mask depends on the micro-batch size.
+  SelectionControls controls;
   for (int64_t begin = 0; begin < num_rows; begin += config_.micro_batch_size) {
     const Batch rows = data.rows(begin, std::min(config_.micro_batch_size, num_rows - begin));
     result.num_targets += rows.num_targets();
     at::Tensor smaller_QLE;
+    int64_t num_segments = 0;
     for (int64_t budget = 0; budget < num_budgets; ++budget) {
       const ModelInput input = make_model_input(
           rows, config_.model.routing.segment_length,
           std::vector<int64_t>(static_cast<size_t>(rows.num_rows()), budget), model.device());
-      const ModelOutput output = model.forward(input);
+      const ModelOutput output = model.forward(input, controls);
       sums[static_cast<size_t>(budget)] +=
           cross_entropy_sum(output, rows, model, config_.loss.head_chunk_tokens);
       if (!output.plan) continue;
-      const double segments = static_cast<double>(input.segments.num_segments());
+      num_segments = input.segments.num_segments();
+      const double segments = static_cast<double>(num_segments);
       tally.statistics[static_cast<size_t>(budget)].add(*output.plan, input.segments);
       if (budget > 0) {
         tally.nesting_sums[static_cast<size_t>(budget - 1)] +=
@@ -72,6 +78,8 @@ SourceValidation Validation::run_source(const Model& model, size_t source, Tally
       }
       smaller_QLE = output.plan->mask_QLE;
     }
+    controls.first_segment += num_segments;
+    progress.advance(rows.num_rows());
   }
   const double targets = static_cast<double>(result.num_targets);
   SMOE_CHECK(DataError, targets > 0.0, "validation source {}: its first {} rows have no target token",

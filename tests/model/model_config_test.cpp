@@ -84,6 +84,10 @@ TEST(ModelConfig, ControlsWithoutLogitsRefuseSettingsOfLogits) {
               HasSubstr("no logits"));
   EXPECT_THAT(error_of({"routing.mask_source=input_independent", "routing.random_mask_fraction=0.5"}),
               HasSubstr("needs mask source learned"));
+  for (const char* source : {"routing.mask_source=random", "routing.mask_source=prefix"}) {
+    EXPECT_THAT(error_of({source, "routing.balance.kind=loss"}),
+                AllOf(HasSubstr("routing.balance.kind"), HasSubstr("has no logits to balance")));
+  }
   EXPECT_EQ(error_of({"routing.mask_source=input_independent", "routing.balance.kind=loss"}), "no error");
 }
 

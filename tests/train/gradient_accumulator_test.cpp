@@ -87,6 +87,22 @@ TEST(GradientAccumulator, MicroBatchSizeChangesNoRandomChoice) {
   expect_equal_gradients(parts, whole, 1e-5);
 }
 
+// While masks are random, the experts of a small budget are among those of a large one: then only k of the
+// largest budget's experts get any segment, however many budgets there are.
+TEST(GradientAccumulator, RandomMasksOfASequenceAreNestedOverItsBudgets) {
+  TrainConfig config = make_config(Architecture::kSteppedMoe, BudgetSampling::kReplicate, 1);
+  config.model.routing.segment_length = 10;
+  config.model.routing.random_mask_fraction = 0.9;
+  config.steps = 1000000000;  // at step 3 every segment is still random
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const StepLosses losses = run_step(config, testing::random_batch(1, 10, 96, seed)).losses;
+    // One segment a budget of k = 1, 3, 5: one expert has 3, two have 2, two have 1, three have none.
+    const at::Tensor sorted_LE = std::get<0>(losses.load_LE.sort(1, /*descending=*/true));
+    const at::Tensor expected_E = at::tensor({3, 2, 2, 1, 1, 0, 0, 0}, at::kLong);
+    EXPECT_TRUE(at::equal(sorted_LE, expected_E.expand_as(sorted_LE)));
+  }
+}
+
 TEST(GradientAccumulator, MicroBatchSizeChangesNoBalanceLoss) {
   const Batch batch = testing::random_batch(5, 10, 96, 4);
   for (const BudgetSampling sampling : {BudgetSampling::kReplicate, BudgetSampling::kCyclic}) {

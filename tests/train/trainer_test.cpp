@@ -167,6 +167,24 @@ TEST(Trainer, ValidationLossDoesNotDependOnTheMicroBatch) {
   EXPECT_NEAR(pairs.nesting[0], fives.nesting[0], 1e-9);
 }
 
+TEST(Trainer, ValidationWithRandomMasksDoesNotDependOnTheMicroBatch) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  config.validation_rows = 0;
+  config.model.routing.mask_source = MaskSource::kRandom;
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
+  Model model(config.model, at::kCPU);
+  model.initialize(1);
+  const ValidationReport pairs = Validation(config, *tokenizer).run(model);
+  config.micro_batch_size = 5;
+  const ValidationReport fives = Validation(config, *tokenizer).run(model);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(pairs.sources[0].losses[i], fives.sources[0].losses[i], 1e-6);
+    EXPECT_EQ(pairs.panels[i].load_entropy, fives.panels[i].load_entropy);
+  }
+  EXPECT_EQ(pairs.nesting[0], 1.0);
+}
+
 TEST(Trainer, StopsBeforeTheUpdateAndNamesTheTensorThatIsNotFinite) {
   const testing::TemporaryFolder folder;
   const TrainConfig config = testing::tiny_run(folder.path());

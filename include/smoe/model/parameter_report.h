@@ -25,6 +25,9 @@ std::string parameter_report_text(const ModelConfig& config, const ParameterRepo
 // The same as one JSON object with exact numbers. Same errors.
 std::string parameter_report_json(const ModelConfig& config, const ParameterReportOptions& options);
 
+// Bytes of weights, gradients and two moments that training in float32 keeps for a parameter.
+int64_t float32_training_bytes();
+
 // "3B", "2.5b", "700M", "12k", "3e9": a positive count. Throws ConfigError for anything else.
 double parse_count(std::string_view text);
 

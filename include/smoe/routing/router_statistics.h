@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,20 @@ struct RouterPanel {
       0;                 // cosine of the masks of two segments, mean over all pairs; k/E for random masks
   double logit_std = 0;  // standard deviation of the logits over segments, mean over experts
 };
+
+// Names and values of a panel, in the order in which they are written.
+struct RouterPanelField {
+  const char* name;
+  double RouterPanel::*value;
+};
+inline constexpr std::array kRouterPanelFields = {
+    RouterPanelField{"load_entropy", &RouterPanel::load_entropy},
+    RouterPanelField{"max_violation", &RouterPanel::max_violation},
+    RouterPanelField{"dead_expert_share", &RouterPanel::dead_expert_share},
+    RouterPanelField{"saturated_share", &RouterPanel::saturated_share},
+    RouterPanelField{"neighbor_overlap", &RouterPanel::neighbor_overlap},
+    RouterPanelField{"random_pair_cosine", &RouterPanel::random_pair_cosine},
+    RouterPanelField{"logit_std", &RouterPanel::logit_std}};
 
 class RouterStatistics {
  public:

@@ -34,7 +34,7 @@ struct StepReport {
   double unique_tokens_per_s = 0.0;
   double seconds = 0.0;             // of training, over all parts of the run
   double remaining_s = 0.0;         // estimate
-  int64_t peak_memory_bytes = 0;    // largest resident set of the process
+  int64_t peak_memory_bytes = 0;    // of tensors on the GPU, or of the process (resident set) on the CPU
   std::vector<RouterPanel> panels;  // a budget; empty for models without segment routing
 };
 

@@ -65,16 +65,18 @@ class GradientAccumulator {
     int64_t replica = 0;
     int64_t begin = 0;
     int64_t count = 0;
+    int64_t first_segment = 0;  // number of its first segment within the replica
   };
   struct Totals;
 
-  std::vector<Pass> passes(int64_t num_rows) const;
-  bool needs_global_loads(int64_t num_rows) const;
+  std::vector<Pass> passes(const Batch& batch) const;
+  bool needs_global_loads(const Batch& batch) const;
   std::vector<int64_t> budgets_of(const Pass& pass, const StepPosition& at) const;
-  SelectionControls controls_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
+  SelectionControls controls_of(const Pass& pass, const StepPosition& at) const;
   ModelInput input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const;
   at::Tensor token_weights(const Batch& rows, const std::vector<int64_t>& budgets, double denominator) const;
-  void count_expert_loads(const Batch& batch, const StepPosition& at, Totals& totals) const;
+  void count_expert_loads(const Batch& batch, const std::vector<Pass>& all_passes, const StepPosition& at,
+                          Totals& totals) const;
   at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const SelectionControls& controls,
                             Totals& totals) const;
   void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);

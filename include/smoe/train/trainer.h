@@ -101,11 +101,4 @@ class Trainer {
   std::vector<std::unique_ptr<TrainCallback>> callbacks_;
 };
 
-// The device that `name` means. Throws ConfigError if it is a GPU that is not there.
-at::Device resolve_device(const std::string& name);
-
-// Sets the number of threads of tensor operations; 0 means all cores this process may use. Results are
-// reproducible for one number of threads.
-void set_num_threads(int64_t num_threads);
-
 }  // namespace smoe
