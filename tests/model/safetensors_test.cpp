@@ -128,7 +128,7 @@ TEST(Safetensors, WriteIntoMissingFolderNamesThePath) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("absent/file"), HasSubstr("cannot create"), HasSubstr("No such file")));
+                AllOf(HasSubstr("absent/file"), HasSubstr("cannot write"), HasSubstr("No such file")));
   }
 }
 
