@@ -40,7 +40,7 @@ elapsed
 say "Evaluation: a sample of six benchmarks and held-out text, at every budget"
 if [ ! -f "$run/results.json" ]; then
   "$bin/smoe-eval" --checkpoint "$run/flexible" --data examples/benchmarks \
-    --tasks lambada_openai,arc_easy,arc_challenge,hellaswag,winogrande,piqa,text:examples/corpus/validation/stories.jsonl \
+    --tasks lambada_openai,arc_easy,arc_challenge,hellaswag,winogrande,piqa --text examples/corpus/validation/stories.jsonl \
     --bos eos --out "$run/results.json"
 else
   cat "$run/results.md"
