@@ -114,7 +114,7 @@ Body add_train_tokenizer(CLI::App& app) {
 Body add_tokenize(CLI::App& app) {
   auto options = std::make_shared<smoe::TokenizeOptions>();
   auto tokenizer = std::make_shared<std::filesystem::path>();
-  options->num_workers = available_cores();
+  options->num_workers = smoe::available_cores();
   app.add_option("--input", options->inputs, kInputHelp)->required();
   app.add_option("--tokenizer", *tokenizer, "SentencePiece .model or Hugging Face tokenizer.json")
       ->required();
