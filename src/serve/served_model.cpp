@@ -7,6 +7,7 @@
 #include "smoe/core/error.h"
 #include "smoe/infer/streaming_model.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 #include "smoe/routing/budgets.h"
 #include "smoe/serve/api_error.h"
 
@@ -25,7 +26,7 @@ OpenedModel open_model(const ModelSource& source) {
              source.checkpoint.empty() ? "neither" : "both");
   if (source.package.empty()) {
     const std::filesystem::path folder = resolve_checkpoint(source.checkpoint);
-    return {folder, load_model(folder, at::Device(source.device)), nullptr};
+    return {folder, load_model(folder, resolve_device(source.device)), nullptr};
   }
   SMOE_CHECK(ConfigError, source.device == "cpu", "device {}: streamed experts run on the cpu only",
              source.device);
