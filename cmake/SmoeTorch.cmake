@@ -68,8 +68,9 @@ if(SMOE_CUDA)
   if(NOT EXISTS ${_smoe_torch_dir}/lib/libtorch_cuda.so)
     message(FATAL_ERROR "SMOE_CUDA is ON, but ${_smoe_torch_dir}/lib has no libtorch_cuda.so. Use a CUDA build of LibTorch.")
   endif()
-  # Nothing refers to libtorch_cuda.so by symbol: its operators register themselves when it loads.
-  target_link_options(smoe_torch INTERFACE "LINKER:--no-as-needed"
+  # Nothing refers to libtorch_cuda.so by symbol: its operators register themselves when it loads. What it needs
+  # itself (cuDNN, NCCL, NVSHMEM and so on) is the loader's concern, so that it links where they are not installed.
+  target_link_options(smoe_torch INTERFACE "LINKER:--allow-shlib-undefined" "LINKER:--no-as-needed"
     ${_smoe_torch_dir}/lib/libtorch_cuda.so ${_smoe_torch_dir}/lib/libc10_cuda.so "LINKER:--as-needed")
   target_compile_definitions(smoe_torch INTERFACE SMOE_CUDA=1)
 endif()
