@@ -252,18 +252,6 @@ LoadedModel load(const Arguments& arguments) {
   return {arguments.streaming, std::move(streaming.model), std::move(streaming.experts)};
 }
 
-// Where a layer's experts do not all fit into the slots, prompts go in segment by segment, and no more rows
-// together than there are slots for their choices.
-void fit_to_slots(const LoadedModel& loaded, const smoe::GenerationRequest& request,
-                  smoe::SessionLimits& limits) {
-  const smoe::ModelConfig& config = loaded.model.config();
-  if (!loaded.experts || loaded.experts->num_slots() >= config.num_experts) return;
-  const int64_t most = std::max<int64_t>(1, config.budgets.back().experts_per_layer);
-  limits.max_rows = std::clamp<int64_t>(loaded.experts->num_slots() / most, 1, limits.max_rows);
-  const bool is_vanilla = config.architecture == smoe::Architecture::kVanillaMoe;
-  limits.chunk_tokens = std::min(limits.chunk_tokens, is_vanilla ? 1 : request.segment_length);
-}
-
 void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
   fmt::print(stderr, "{}\n", smoe::describe_stats(generator.stats()));
   if (loaded.experts) {
@@ -292,7 +280,9 @@ int run(Arguments& arguments) {
   const smoe::BosPolicy bos = smoe::parse_bos_policy(arguments.bos);
   const smoe::DialogueEncoder dialogue = with_system(
       renderer ? smoe::chat_dialogue(renderer) : smoe::plain_dialogue(*tokenizer, bos), arguments.system);
-  fit_to_slots(loaded, request, arguments.limits);
+  if (loaded.experts) {
+    smoe::fit_to_slots(*loaded.experts, loaded.model.config(), request.segment_length, arguments.limits);
+  }
   smoe::Generator generator(model, *tokenizer, arguments.limits);
 
   std::vector<std::string> prompts;

@@ -16,6 +16,7 @@
 #include "smoe/infer/latency_study.h"
 #include "smoe/infer/streaming_export.h"
 #include "smoe/infer/streaming_model.h"
+#include "smoe/model/device.h"
 #include "smoe/model/parameter_counts.h"
 #include "smoe/routing/budgets.h"
 
@@ -190,7 +191,7 @@ class DecodeBench {
     row.num_tokens = options_.num_tokens;
     row.prefill_ms = 1e3 * run.prefill_s();
     row.ms_per_token = 1e3 * watch.seconds() / real(row.num_tokens);
-    row.peak_memory_bytes = peak_memory_bytes();
+    row.peak_memory_bytes = peak_memory_bytes(at::kCPU);
     report_.rows.push_back(row);
   }
 
@@ -258,7 +259,7 @@ class DecodeBench {
     row.hit_rate = statistics.hit_rate();
     row.bytes_per_token = real(statistics.bytes_read) / real(row.num_tokens);
     row.bound_ms = 1e3 * row.bytes_per_token / row.disk_bytes_per_s;
-    row.peak_memory_bytes = peak_memory_bytes();
+    row.peak_memory_bytes = peak_memory_bytes(at::kCPU);
     if (row.model == "vanilla" || choice_fits) row.predicted_ms = predict(row, budget);
   }
 

@@ -1,13 +1,12 @@
 #include "smoe/infer/streaming_model.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "smoe/core/error.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 
 namespace smoe {
 
@@ -21,6 +20,16 @@ StreamingModel open_streaming_model(const StreamingOptions& options) {
   auto experts = std::make_shared<ExpertStore>(package, num_slots, options.store);
   model.set_expert_provider(experts);
   return {std::move(model), std::move(experts)};
+}
+
+void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, int64_t segment_length,
+                  SessionLimits& limits) {
+  if (experts.num_slots() >= config.num_experts) return;
+  int64_t most = 1;
+  for (const BudgetConfig& budget : config.budgets) most = std::max(most, budget.experts_per_layer);
+  limits.max_rows = std::clamp<int64_t>(experts.num_slots() / most, 1, limits.max_rows);
+  const bool is_vanilla = config.architecture == Architecture::kVanillaMoe;
+  limits.chunk_tokens = std::min(limits.chunk_tokens, is_vanilla ? 1 : segment_length);
 }
 
 int64_t parse_byte_count(std::string_view text) {
@@ -51,12 +60,6 @@ int64_t parse_byte_count(std::string_view text) {
       fmt::format("\"{}\" is no number of bytes; write it as 512MiB, 1.5GiB, 300MB or 4096", text));
 }
 
-int64_t peak_memory_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{1024} * usage.ru_maxrss;
-}
-
 std::string streaming_report(const ExpertStore& store, int64_t num_tokens) {
   constexpr double kMebibyte = 1024.0 * 1024.0;
   const StreamingStatistics total = store.statistics();
@@ -72,7 +75,7 @@ std::string streaming_report(const ExpertStore& store, int64_t num_tokens) {
   text += fmt::format(
       "stalls {:.3f} s, {:.2f} ms a token, {:.2f} ms a choice; {} reads retried; peak memory {:.0f} MiB\n",
       total.stall_s, 1e3 * total.stall_s / tokens, 1e3 * total.stall_s / choices, total.num_retries,
-      static_cast<double>(peak_memory_bytes()) / kMebibyte);
+      static_cast<double>(peak_memory_bytes(at::kCPU)) / kMebibyte);
   return text;
 }
 

@@ -51,19 +51,6 @@ int64_t default_budget(const ModelSource& source, const ModelConfig& config) {
   return largest - config.budgets.begin();
 }
 
-// Where a layer's experts do not all fit into the slots, prompts go in segment by segment, and no more rows
-// together than there are slots for their choices.
-void fit_to_slots(ServedModel& served) {
-  const ModelConfig& config = served.model.config();
-  if (!served.experts || served.experts->num_slots() >= config.num_experts) return;
-  int64_t most = 1;
-  for (const BudgetConfig& budget : config.budgets) most = std::max(most, budget.experts_per_layer);
-  SessionLimits& session = served.session;
-  session.max_rows = std::clamp<int64_t>(served.experts->num_slots() / most, 1, session.max_rows);
-  const bool is_vanilla = config.architecture == Architecture::kVanillaMoe;
-  session.chunk_tokens = std::min(session.chunk_tokens, is_vanilla ? 1 : served.segment_length);
-}
-
 }  // namespace
 
 ServedModel open_served_model(const ModelSource& source) {
@@ -87,7 +74,7 @@ ServedModel open_served_model(const ModelSource& source) {
              opened.folder.string());
   served.context_limit = *limit;
   served.session.max_rows = source.max_rows;
-  fit_to_slots(served);
+  if (served.experts) fit_to_slots(*served.experts, config, served.segment_length, served.session);
   return served;
 }
 

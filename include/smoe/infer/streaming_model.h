@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "smoe/infer/expert_store.h"
+#include "smoe/infer/generation_session.h"
 #include "smoe/model/model.h"
 
 namespace smoe {
@@ -29,11 +30,14 @@ struct StreamingModel {
 // do.
 StreamingModel open_streaming_model(const StreamingOptions& options);
 
+// Where a layer's experts do not all fit into the slots, prompts go in segment by segment of `segment_length`
+// tokens (token by token for a vanilla MoE), and no more rows together than there are slots for their
+// choices.
+void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, int64_t segment_length,
+                  SessionLimits& limits);
+
 // "512MiB", "1.5GiB", "300MB", "4096": a positive number of bytes. Throws ConfigError for anything else.
 int64_t parse_byte_count(std::string_view text);
-
-// The largest resident set of this process so far, in bytes.
-int64_t peak_memory_bytes();
 
 // Counters as lines for people; `num_tokens` decoded tokens share the bytes and the stalls.
 std::string streaming_report(const ExpertStore& store, int64_t num_tokens);
