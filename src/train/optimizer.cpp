@@ -121,6 +121,24 @@ void Optimizer::update_group(Group& group, double multiplier) {
                     /*amsgrad=*/false, /*maximize=*/false);
 }
 
+std::vector<StateSlice> Optimizer::state_slices() const {
+  std::vector<StateSlice> slices;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      const at::Tensor& first = group.first_moments[i];
+      const std::vector<int64_t> shape = first.sizes().vec();
+      slices.push_back({group.names[i] + ".exp_avg", shape, 0, first.numel(), first});
+      slices.push_back({group.names[i] + ".exp_avg_sq", shape, 0, first.numel(), group.second_moments[i]});
+    }
+  }
+  return slices;
+}
+
+void Optimizer::restore(int64_t num_steps) {
+  num_steps_ = num_steps;
+  step_.fill_(static_cast<double>(num_steps));
+}
+
 TensorList Optimizer::state() const {
   TensorList tensors;
   for (const Group& group : groups_) {
@@ -159,7 +177,7 @@ void Optimizer::load_state(const SafetensorsFile& file) {
              file.path().string(), fmt::join(problems, "\n  "));
   const at::NoGradGuard no_gradient;
   for (const auto& [name, tensor] : own) at::Tensor(tensor).copy_(file.tensor(name));
-  num_steps_ = static_cast<int64_t>(step_.item<float>());
+  restore(static_cast<int64_t>(step_.item<float>()));
 }
 
 }  // namespace smoe

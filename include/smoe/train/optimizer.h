@@ -18,6 +18,7 @@
 
 #include "smoe/model/parameters.h"
 #include "smoe/model/safetensors.h"
+#include "smoe/train/state_slice.h"
 #include "smoe/train/train_config.h"
 
 namespace smoe {
@@ -45,6 +46,14 @@ class Optimizer {
 
   // Updates made so far.
   int64_t num_steps() const { return num_steps_; }
+
+  // The moments that this process holds: of whole tensors without sharding. Values are handles: what is
+  // copied into them is the new state.
+  std::vector<StateSlice> state_slices() const;
+  // False where another shard group holds the same slices and saves them.
+  bool owns_slices() const { return true; }
+  // After new values were copied into the slices: the number of updates that they come from.
+  void restore(int64_t num_steps);
 
   // NAME.exp_avg and NAME.exp_avg_sq of every trained parameter and `step`, as handles (not copies).
   TensorList state() const;

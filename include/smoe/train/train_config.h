@@ -10,6 +10,7 @@
 #include "smoe/core/config.h"
 #include "smoe/data/data_config.h"
 #include "smoe/data/sft_config.h"
+#include "smoe/distributed/distributed_config.h"
 #include "smoe/model/model_config.h"
 
 namespace smoe {
@@ -119,10 +120,24 @@ void visit_fields(Visitor& visitor, LossConfig& config) {
                 "tokens whose logits exist at one time in head and cross-entropy", at_least(1));
 }
 
+// What a checkpoint that cannot be written does to the run.
+enum class SaveFailure {
+  kWarn,  // the run goes on, and the next save tries again; it ends with an error if its last step is lost
+  kStop,  // the run ends
+};
+template <>
+struct EnumNames<SaveFailure> {
+  static constexpr std::array values = {enum_name(SaveFailure::kWarn, "warn"),
+                                        enum_name(SaveFailure::kStop, "stop")};
+};
+
 struct CheckpointConfig {
   int64_t every_steps = 500;
   int64_t keep_last = 2;
   int64_t keep_every_steps = 0;
+  bool asynchronous = true;
+  SaveFailure on_failure = SaveFailure::kWarn;
+  double stop_deadline_seconds = 0.0;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, CheckpointConfig& config) {
@@ -131,6 +146,53 @@ void visit_fields(Visitor& visitor, CheckpointConfig& config) {
   visitor.field("keep_last", config.keep_last, "newest checkpoints kept; 0 keeps all", at_least(0));
   visitor.field("keep_every_steps", config.keep_every_steps,
                 "checkpoints at multiples of this are never removed; 0 none", at_least(0));
+  visitor.field("asynchronous", config.asynchronous,
+                "copy weights and moments in memory and write them while training goes on");
+  visitor.field("on_failure", config.on_failure,
+                "a checkpoint that cannot be written: warn, go on and try again at the next, or stop");
+  visitor.field("stop_deadline_seconds", config.stop_deadline_seconds,
+                "time from SIGTERM to the end of its save; a later end is reported; 0: none", at_least(0.0));
+}
+
+// What a loss or gradient that is not finite does to the run.
+enum class NonFiniteAction { kStop, kRollback };
+template <>
+struct EnumNames<NonFiniteAction> {
+  static constexpr std::array values = {enum_name(NonFiniteAction::kStop, "stop"),
+                                        enum_name(NonFiniteAction::kRollback, "rollback")};
+};
+
+// What a loss far above those before it does to the run.
+enum class SpikeAction { kNone, kStop, kRollback };
+template <>
+struct EnumNames<SpikeAction> {
+  static constexpr std::array values = {enum_name(SpikeAction::kNone, "none"),
+                                        enum_name(SpikeAction::kStop, "stop"),
+                                        enum_name(SpikeAction::kRollback, "rollback")};
+};
+
+struct SafetyConfig {
+  NonFiniteAction on_non_finite = NonFiniteAction::kStop;
+  SpikeAction on_loss_spike = SpikeAction::kNone;
+  double spike_sigmas = 6.0;
+  int64_t spike_window = 128;
+  int64_t skip_steps = 0;
+  int64_t max_rollbacks = 3;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, SafetyConfig& config) {
+  visitor.field("on_non_finite", config.on_non_finite,
+                "a loss or gradient with NaN or infinity: stop, or rollback to the newest checkpoint");
+  visitor.field("on_loss_spike", config.on_loss_spike,
+                "a loss far above those before it: none, stop, or rollback to the newest checkpoint");
+  visitor.field("spike_sigmas", config.spike_sigmas,
+                "standard deviations above the mean of the last spike_window losses that make a spike",
+                positive());
+  visitor.field("spike_window", config.spike_window, "steps that a loss is judged against", at_least(8));
+  visitor.field("skip_steps", config.skip_steps,
+                "rollback: steps of data left out after the failed one, besides those since the checkpoint",
+                at_least(0));
+  visitor.field("max_rollbacks", config.max_rollbacks, "rollbacks of a run; one more stops it", at_least(1));
 }
 
 struct TrainConfig {
@@ -151,6 +213,9 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
+  SafetyConfig safety;
+  DistributedConfig distributed;
+  bool deterministic = false;
   int64_t log_every_steps = 10;
   int64_t validate_every_steps = 200;
   int64_t validation_rows = 64;
@@ -179,6 +244,10 @@ void visit_fields(Visitor& visitor, TrainConfig& config) {
   visitor.field("optimizer", config.optimizer, "AdamW");
   visitor.field("schedule", config.schedule, "learning-rate schedule");
   visitor.field("checkpoint", config.checkpoint, "when checkpoints are written and removed");
+  visitor.field("safety", config.safety, "what is done about losses that are not finite or jump");
+  visitor.field("deterministic", config.deterministic,
+                "GPU: only kernels that give the same bits on every run, at a cost in speed");
+  visitor.field("distributed", config.distributed, "training with several processes");
   visitor.field("log_every_steps", config.log_every_steps, "steps between metric lines", at_least(1));
   visitor.field("validate_every_steps", config.validate_every_steps,
                 "steps between validations; 0: only at the end", at_least(0));
