@@ -12,7 +12,7 @@
 #include "smoe/core/files.h"
 #include "smoe/infer/streaming_package.h"
 #include "smoe/model/checkpoint_reader.h"
-#include "smoe/model/safetensors.h"
+#include "smoe/model/weight_files.h"
 
 namespace smoe {
 namespace {
@@ -133,7 +133,7 @@ void check_has_experts(const ModelConfig& config, const std::string& label) {
 ExportSummary export_streaming_package(const fs::path& path, const fs::path& out, ExpertEncoding encoding) {
   const fs::path checkpoint = resolve_checkpoint(path);
   verify_checkpoint(checkpoint);
-  const SafetensorsFile file(checkpoint / "model.safetensors");
+  const WeightFiles file(checkpoint);
   const ExportSource source{file.path().string(), read_checkpoint_model_config(checkpoint), file.names(),
                             [&](const std::string& name) { return file.tensor(name); }};
   check_has_experts(source.config, checkpoint.string());

@@ -8,12 +8,11 @@
 #include "smoe/core/files.h"
 #include "smoe/core/hashing_progress.h"
 #include "smoe/core/json.h"
-#include "smoe/model/safetensors.h"
+#include "smoe/model/weight_files.h"
 
 namespace smoe {
 namespace {
 
-constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kConfigFile = "config.yaml";
 constexpr const char* kChecksumsFile = "checksums.json";
 constexpr std::string_view kStepPrefix = "step-";
@@ -57,7 +56,7 @@ void verify_file(const std::filesystem::path& checkpoint, const std::string& nam
 }
 
 // One line for every way in which the file does not fit the model; empty when it does.
-std::string list_misfits(const SafetensorsFile& file, const std::vector<NamedParameter>& parameters) {
+std::string list_misfits(const WeightFiles& file, const std::vector<NamedParameter>& parameters) {
   std::string misfits;
   std::set<std::string> expected;
   for (const NamedParameter& parameter : parameters) {
@@ -121,7 +120,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
       path.string());
   // `path / "."` style arguments have an empty last component.
   const std::filesystem::path folder = path.has_filename() ? path : path.parent_path();
-  if (checkpoint_step(folder) || std::filesystem::exists(folder / kWeightsFile)) {
+  if (checkpoint_step(folder) || has_weight_files(folder)) {
     return folder;
   }
   // A checkpoint is complete as soon as its folder has its name, so the newest name decides; the file
@@ -142,8 +141,10 @@ void verify_checkpoint(const std::filesystem::path& checkpoint) {
   SMOE_CHECK(CheckpointError, std::filesystem::is_directory(checkpoint), "{}: no such checkpoint folder",
              checkpoint.string());
   const nlohmann::json checksums = read_checksums(checkpoint);
-  for (const char* name : {kConfigFile, kWeightsFile}) {
-    check_has_file(checkpoint, name);
+  std::vector<std::string> needed = {kConfigFile};
+  for (std::string& name : list_weight_files(checkpoint)) needed.push_back(std::move(name));
+  for (const std::string& name : needed) {
+    check_has_file(checkpoint, name.c_str());
     SMOE_CHECK(CheckpointError, checksums.contains(name),
                "{}: {} has no checksum in {}; the checkpoint is damaged, use another one",
                checkpoint.string(), name, kChecksumsFile);
@@ -185,11 +186,11 @@ std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& c
 }
 
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model) {
-  load_weights_file(checkpoint / kWeightsFile, model);
+  load_weights_file(checkpoint, model);
 }
 
 void load_weights_file(const std::filesystem::path& path, Model& model) {
-  const SafetensorsFile file(path);
+  const WeightFiles file(path);
   const std::string misfits = list_misfits(file, model.parameters());
   SMOE_CHECK(CheckpointError, misfits.empty(),
              "{}: the weights do not fit the model that config.yaml describes:{}\nUse the config.yaml that "

@@ -7,7 +7,7 @@
 #include "smoe/core/table.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/parameter_counts.h"
-#include "smoe/model/safetensors.h"
+#include "smoe/model/weight_files.h"
 #include "smoe/routing/segment_map.h"
 
 namespace smoe {
@@ -50,7 +50,7 @@ std::string shape_text(const at::Tensor& tensor) {
   return fmt::format("{}", fmt::join(tensor.sizes(), " x "));
 }
 
-std::string tensor_table(const SafetensorsFile& file) {
+std::string tensor_table(const WeightFiles& file) {
   Table table({"tensor", "dtype", "shape"});
   for (const std::string& name : file.names()) {
     const at::Tensor tensor = file.tensor(name);
@@ -113,7 +113,7 @@ std::string describe_checkpoint(const std::filesystem::path& path) {
   const std::filesystem::path checkpoint = resolve_checkpoint(path);
   verify_checkpoint(checkpoint);
   const ModelConfig config = read_checkpoint_model_config(checkpoint);
-  const SafetensorsFile weights(checkpoint / "model.safetensors");
+  const WeightFiles weights(checkpoint);
   const ParameterCounts counts = count_parameters(config, /*sequence_length=*/1);
 
   std::string text = fmt::format("checkpoint    {}\n", checkpoint.string());

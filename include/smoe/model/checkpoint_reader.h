@@ -1,10 +1,12 @@
 // The reading side of a checkpoint folder, for everything that needs a trained model but no optimizer.
 //
 //   step-00001000/
-//     model.safetensors   weights and buffers            config.yaml        resolved config of the run
-//     optimizer.safetensors   moments (training only)    train_state.json   counters, data position, random
-//     states tokenizer.model | tokenizer.json                   checksums.json     SHA-256 of every other
-//     file
+//     model.safetensors       weights and buffers; or shards and their index (weight_files.h)
+//     config.yaml             resolved config of the run
+//     optimizer.safetensors   moments (training only)
+//     train_state.json        counters, data position, random states
+//     tokenizer.model | tokenizer.json
+//     checksums.json          SHA-256 of every other file
 //
 // A run folder holds checkpoints under checkpoints/ and the name of the newest complete one in
 // checkpoints/latest.
@@ -48,7 +50,7 @@ std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& c
 // surplus and misshapen tensors are all reported in one CheckpointError.
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
 
-// The same from one safetensors file.
+// The same from one safetensors file, or from a folder of weight files.
 void load_weights_file(const std::filesystem::path& path, Model& model);
 
 // The file of the tokenizer inside the checkpoint. Throws CheckpointError if there is none.

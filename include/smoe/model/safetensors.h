@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -19,6 +21,19 @@ using TensorList = std::vector<std::pair<std::string, at::Tensor>>;
 void write_safetensors(const std::filesystem::path& path, const TensorList& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
+// A tensor that is made when its turn comes to be written, so that a converted model is never in memory as a
+// whole. `make` must give a tensor of `dtype` and `sizes`.
+struct DeferredTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  std::function<at::Tensor()> make;
+
+  uint64_t num_bytes() const;
+};
+void write_safetensors(const std::filesystem::path& path, const std::vector<DeferredTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
 // A parsed file: tensors are views into a memory map that lives as long as any of them.
 class SafetensorsFile {
  public:
@@ -27,6 +42,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   std::vector<std::string> names() const;  // in file order
+  const TensorList& tensors() const { return tensors_; }
   bool contains(const std::string& name) const;
   // A read-only view of the mapped data; clone before writing. Throws CheckpointError if absent.
   at::Tensor tensor(const std::string& name) const;
@@ -35,7 +51,7 @@ class SafetensorsFile {
 
  private:
   std::filesystem::path path_;
-  std::vector<std::pair<std::string, at::Tensor>> tensors_;
+  TensorList tensors_;
   std::map<std::string, std::string> metadata_;
 };
 
