@@ -7,17 +7,23 @@
 namespace smoe {
 
 KvCache::KvCache(const ModelConfig& config, int64_t num_rows, int64_t capacity, at::Device device,
-                 at::ScalarType dtype)
-    : capacity_(capacity), lengths_(static_cast<size_t>(num_rows), 0) {
+                 at::ScalarType dtype, std::shared_ptr<const KvCache> prefix)
+    : prefix_(std::move(prefix)),
+      own_capacity_(capacity - prefix_length()),
+      lengths_(static_cast<size_t>(num_rows), prefix_length()) {
+  SMOE_ASSERT(own_capacity_ >= 0 &&
+              (prefix_ == nullptr || (prefix_->num_rows() == 1 && prefix_->prefix_ == nullptr)));
   const auto options = at::TensorOptions().device(device).dtype(dtype);
   for (int64_t layer = 0; layer < config.num_layers(); ++layer) {
     // Zeros, not garbage: a masked key still enters the product with weight 0, and 0 * NaN is NaN.
-    keys_.push_back(at::zeros({num_rows, config.num_kv_heads, capacity, config.head_dim}, options));
+    keys_.push_back(at::zeros({num_rows, config.num_kv_heads, own_capacity_, config.head_dim}, options));
     values_.push_back(at::zeros_like(keys_.back()));
   }
 }
 
-int64_t KvCache::max_length() const { return lengths_.empty() ? 0 : std::ranges::max(lengths_); }
+int64_t KvCache::own_length() const {
+  return lengths_.empty() ? 0 : std::ranges::max(lengths_) - prefix_length();
+}
 
 bool KvCache::equal_lengths() const {
   return std::ranges::all_of(lengths_, [&](int64_t length) { return length == lengths_.front(); });
@@ -29,26 +35,26 @@ at::Tensor KvCache::next_positions(int64_t num_tokens) const {
 }
 
 at::Tensor KvCache::attention_mask(int64_t num_tokens) const {
-  if (equal_lengths() && (num_tokens == 1 || max_length() == 0)) {
+  if (equal_lengths() && (num_tokens == 1 || own_length() == 0)) {
     return {};
   }
-  const at::Tensor positions_BT1 = next_positions(num_tokens).unsqueeze(2);
-  return at::arange(max_length() + num_tokens, positions_BT1.options()) <= positions_BT1;
+  const at::Tensor own_positions_BT1 = next_positions(num_tokens).unsqueeze(2) - prefix_length();
+  return at::arange(own_length() + num_tokens, own_positions_BT1.options()) <= own_positions_BT1;
 }
 
 std::pair<at::Tensor, at::Tensor> KvCache::append(int64_t layer, const at::Tensor& keys_BGTK,
                                                   const at::Tensor& values_BGTK) {
   const int64_t num_tokens = keys_BGTK.size(2);
-  const int64_t end = max_length() + num_tokens;
-  SMOE_ASSERT(end <= capacity_);
+  const int64_t end = own_length() + num_tokens;
+  SMOE_ASSERT(end <= own_capacity_);
   at::Tensor& keys = keys_[static_cast<size_t>(layer)];
   at::Tensor& values = values_[static_cast<size_t>(layer)];
   if (equal_lengths()) {
-    keys.narrow(2, max_length(), num_tokens).copy_(keys_BGTK);
-    values.narrow(2, max_length(), num_tokens).copy_(values_BGTK);
+    keys.narrow(2, own_length(), num_tokens).copy_(keys_BGTK);
+    values.narrow(2, own_length(), num_tokens).copy_(values_BGTK);
   } else {
     for (int64_t row = 0; row < num_rows(); ++row) {
-      const int64_t start = lengths_[static_cast<size_t>(row)];
+      const int64_t start = lengths_[static_cast<size_t>(row)] - prefix_length();
       keys[row].narrow(1, start, num_tokens).copy_(keys_BGTK[row]);
       values[row].narrow(1, start, num_tokens).copy_(values_BGTK[row]);
     }
@@ -56,36 +62,54 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(int64_t layer, const at::Tenso
   return {keys.narrow(2, 0, end), values.narrow(2, 0, end)};
 }
 
+std::pair<at::Tensor, at::Tensor> KvCache::stored(int64_t layer) const {
+  const auto index = static_cast<size_t>(layer);
+  return {keys_[index].narrow(2, 0, own_length()), values_[index].narrow(2, 0, own_length())};
+}
+
 void KvCache::advance(const std::vector<int64_t>& num_kept) {
   SMOE_ASSERT(num_kept.size() == lengths_.size());
   for (size_t row = 0; row < lengths_.size(); ++row) {
-    SMOE_ASSERT(num_kept[row] >= 0 && lengths_[row] + num_kept[row] <= capacity_);
+    SMOE_ASSERT(num_kept[row] >= 0 && lengths_[row] + num_kept[row] <= capacity());
     lengths_[row] += num_kept[row];
   }
 }
 
 void KvCache::truncate(int64_t row, int64_t length) {
   int64_t& current = lengths_.at(static_cast<size_t>(row));
-  SMOE_ASSERT(length >= 0 && length <= current);
+  SMOE_ASSERT(length >= prefix_length() && length <= current);
   current = length;
 }
 
 void KvCache::reserve(int64_t capacity) {
-  if (capacity <= capacity_) return;
+  const int64_t own_capacity = capacity - prefix_length();
+  if (own_capacity <= own_capacity_) return;
   for (std::vector<at::Tensor>* tensors : {&keys_, &values_}) {
     for (at::Tensor& tensor : *tensors) {
       at::Tensor grown =
-          at::zeros({tensor.size(0), tensor.size(1), capacity, tensor.size(3)}, tensor.options());
-      grown.narrow(2, 0, capacity_).copy_(tensor);
+          at::zeros({tensor.size(0), tensor.size(1), own_capacity, tensor.size(3)}, tensor.options());
+      grown.narrow(2, 0, own_capacity_).copy_(tensor);
       tensor = grown;
     }
   }
-  capacity_ = capacity;
+  own_capacity_ = own_capacity;
+}
+
+void KvCache::copy_prefix() {
+  if (!prefix_) return;
+  for (size_t layer = 0; layer < keys_.size(); ++layer) {
+    const auto [keys_1GPK, values_1GPK] = prefix_->stored(static_cast<int64_t>(layer));
+    keys_[layer] = at::cat({keys_1GPK.expand({num_rows(), -1, -1, -1}), keys_[layer]}, 2);
+    values_[layer] = at::cat({values_1GPK.expand({num_rows(), -1, -1, -1}), values_[layer]}, 2);
+  }
+  own_capacity_ += prefix_length();
+  prefix_.reset();
 }
 
 KvCache KvCache::select_rows(const std::vector<int64_t>& sources) const {
   KvCache selected;
-  selected.capacity_ = capacity_;
+  selected.prefix_ = prefix_;
+  selected.own_capacity_ = own_capacity_;
   const at::Tensor index = at::tensor(sources, at::TensorOptions().dtype(at::kLong))
                                .to(keys_.empty() ? at::kCPU : keys_.front().device());
   for (const int64_t source : sources) {
@@ -99,10 +123,15 @@ KvCache KvCache::select_rows(const std::vector<int64_t>& sources) const {
 }
 
 KvCache KvCache::concatenate(KvCache first, KvCache second) {
-  first.reserve(second.capacity_);
-  second.reserve(first.capacity_);
+  if (first.prefix_ != second.prefix_) {
+    first.copy_prefix();
+    second.copy_prefix();
+  }
+  first.reserve(second.capacity());
+  second.reserve(first.capacity());
   KvCache both;
-  both.capacity_ = first.capacity_;
+  both.prefix_ = first.prefix_;
+  both.own_capacity_ = first.own_capacity_;
   both.lengths_ = first.lengths_;
   both.lengths_.insert(both.lengths_.end(), second.lengths_.begin(), second.lengths_.end());
   for (size_t layer = 0; layer < first.keys_.size(); ++layer) {

@@ -3,7 +3,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <limits>
 
+#include "prefix_attention.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
@@ -82,7 +84,7 @@ at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table) {
 }
 
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT, KvCache* cache, int64_t layer) {
+                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier) {
   at::Tensor q = split_heads(at::linear(x_BTD, weights.q_proj), config.num_heads, config.head_dim);
   at::Tensor k = split_heads(at::linear(x_BTD, weights.k_proj), config.num_kv_heads, config.head_dim);
   at::Tensor v = split_heads(at::linear(x_BTD, weights.v_proj), config.num_kv_heads, config.head_dim);
@@ -92,8 +94,13 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
   }
   q = apply_rotary(q, table);
   k = apply_rotary(k, table);
-  if (cache) {
-    std::tie(k, v) = cache->append(layer, k, v);
+  if (earlier.cache) {
+    std::tie(k, v) = earlier.cache->append(earlier.layer, k, v);
+  }
+  if (earlier.shared_prefix) {
+    const auto [prefix_k, prefix_v] = earlier.shared_prefix->stored(earlier.layer);
+    const at::Tensor mixed = prefix_attention(q, {prefix_k, prefix_v}, {k, v}, mask_BTT);
+    return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
   }
   const bool single_token = q.size(2) == 1;
   if (config.num_kv_heads != config.num_heads && single_token) {
@@ -101,20 +108,24 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
     q = q.view({q.size(0), config.num_kv_heads, -1, config.head_dim});
   } else if (config.num_kv_heads != config.num_heads) {
     // Expanded by hand: the fused CPU kernel has no grouped-query form and would fall back to a slower one.
-    const int64_t group = config.num_heads / config.num_kv_heads;
-    k = k.repeat_interleave(group, 1);
-    v = v.repeat_interleave(group, 1);
+    k = repeat_heads(k, config.num_heads);
+    v = repeat_heads(v, config.num_heads);
   }
   std::optional<at::Tensor> mask;
   if (mask_BTT.defined()) {
     mask = mask_BTT.unsqueeze(1);
   }
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,
-                                       /*is_causal=*/!mask.has_value() && !single_token &&
-                                           k.size(2) == q.size(2));
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      q, k, v, mask, /*dropout_p=*/0.0,
+      /*is_causal=*/!mask.has_value() && !single_token && k.size(2) == q.size(2));
   if (single_token) return at::linear(mixed.flatten(1).unsqueeze(1), weights.o_proj);
   return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
+}
+
+at::Tensor additive_mask(const at::Tensor& allowed, at::ScalarType dtype) {
+  const at::Tensor forbidden = allowed.logical_not();
+  return at::zeros(allowed.sizes(), allowed.options().dtype(dtype))
+      .masked_fill_(forbidden, -std::numeric_limits<double>::infinity());
 }
 
 at::Tensor document_causal_mask(const at::Tensor& documents_BT) {

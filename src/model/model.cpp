@@ -38,6 +38,7 @@ struct ForwardContext {
   const ModelInput* input = nullptr;
   RotaryTable rotary;
   at::Tensor attention_mask;
+  const KvCache* prefix = nullptr;  // before the tokens of all rows
 };
 
 // What the MoE layers of a forward without gradients have instead of stacked weights.
@@ -149,6 +150,8 @@ void Model::Implementation::check_input(const ModelInput& input) const {
     SMOE_ASSERT(input.segments.num_rows == input.tokens_BT.size(0));
     SMOE_ASSERT(input.segments.num_tokens == input.tokens_BT.size(1));
   }
+  SMOE_ASSERT(input.shared_prefix == nullptr ||
+              (input.cache == nullptr && input.shared_prefix->num_rows() == 1));
 }
 
 int64_t Model::Implementation::experts_of_row(const ModelInput& input, int64_t row) const {
@@ -183,19 +186,23 @@ at::Tensor Model::Implementation::size_embedding_BD(const ModelInput& input) con
 }
 
 ForwardContext Model::Implementation::make_context(const ModelInput& input) const {
-  ForwardContext context{&input, {}, input.attention_BTT};
+  ForwardContext context{&input, {}, {}, input.cache ? input.cache->prefix() : input.shared_prefix};
   const int64_t num_tokens = input.tokens_BT.size(1);
+  const at::ScalarType dtype = token_embedding_VD.scalar_type();
   at::Tensor positions = input.positions_BT;
   if (!positions.defined()) {
+    const int64_t first = input.shared_prefix ? input.shared_prefix->lengths().front() : 0;
     positions = input.cache ? input.cache->next_positions(num_tokens)
-                            : at::arange(num_tokens, input.tokens_BT.options());
+                            : at::arange(first, first + num_tokens, input.tokens_BT.options());
   }
+  at::Tensor allowed = input.attention_BTT;
   if (input.cache) {
     SMOE_ASSERT(!input.attention_BTT.defined() && input.cache->num_rows() == input.tokens_BT.size(0));
-    context.attention_mask = input.cache->attention_mask(num_tokens);
+    allowed = input.cache->attention_mask(num_tokens);
   }
-  context.rotary =
-      rotary_table(positions, config.head_dim, config.rope_theta, token_embedding_VD.scalar_type());
+  // Made once: attention would make it anew, and training keep it, in every layer.
+  if (allowed.defined()) context.attention_mask = additive_mask(allowed, dtype);
+  context.rotary = rotary_table(positions, config.head_dim, config.rope_theta, dtype);
   return context;
 }
 
@@ -210,7 +217,7 @@ at::Tensor Model::Implementation::attend(int64_t index, const at::Tensor& h_BTD,
   const DecoderLayer& layer = layers[static_cast<size_t>(index)];
   const at::Tensor normed = rms_norm(h_BTD, layer.attention_norm, config.norm_eps);
   return h_BTD + attention(normed, layer.attention, config, context.rotary, context.attention_mask,
-                           context.input->cache, index);
+                           {context.input->cache, context.prefix, index});
 }
 
 at::Tensor Model::Implementation::run_dense_layers(at::Tensor h_BTD, const ForwardContext& context) const {

@@ -44,12 +44,21 @@ struct AttentionWeights {
   at::Tensor k_norm;  // [K]
 };
 
-// Grouped-query attention with rotary positions, scale 1/sqrt(K). `mask_BTT` bool, true where a token may
-// attend, undefined for causal; every row must allow at least one key. With a `cache` the new keys and values
-// are stored for `layer` and the tokens attend to the cached ones too; the mask is then the cache's.
+// The tokens before those of a forward, for one layer.
+struct EarlierTokens {
+  KvCache* cache = nullptr;                // gets the new keys and values too; the mask is then the cache's
+  const KvCache* shared_prefix = nullptr;  // one row that all rows see whole; the mask leaves it out
+  int64_t layer = 0;
+};
+
+// Grouped-query attention with rotary positions, scale 1/sqrt(K). `mask_BTT` is true (or 0) where a token may
+// attend and false (or minus infinity) elsewhere, undefined for causal; every row must allow at least one
+// key.
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT, KvCache* cache = nullptr,
-                     int64_t layer = 0);
+                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier = {});
+
+// 0 where `allowed` is true, minus infinity elsewhere: what attention adds to its scores.
+at::Tensor additive_mask(const at::Tensor& allowed, at::ScalarType dtype);
 
 // bool [B, T, T]: token i may attend to j <= i of the same document. `documents_BT` int64.
 at::Tensor document_causal_mask(const at::Tensor& documents_BT);

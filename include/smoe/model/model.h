@@ -33,6 +33,10 @@ struct ModelInput {
   // with selector kCarriedSelector keep the experts of carried_mask_BLE [B, L, E], float32.
   KvCache* cache = nullptr;
   at::Tensor carried_mask_BLE;
+
+  // Scoring: tokens that stand before those of every row, a cache of one row. It is only read; positions_BT,
+  // if given, counts them, and attention_BTT is about the tokens after them. Not together with `cache`.
+  const KvCache* shared_prefix = nullptr;
 };
 
 // Auxiliary sums of the vanilla routers, to be turned into losses over the global batch.
