@@ -221,8 +221,15 @@ int answer_prompts(const Arguments& arguments, std::vector<LabelledRequest> aske
   }
   const std::vector<smoe::GenerationResult> results = generator.generate(std::move(requests));
   if (streams) std::cout << std::endl;
-  for (size_t i = 0; i < results.size(); ++i) print_result(arguments, asked[i], results[i], !streams);
-  return 0;
+  int status = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    print_result(arguments, asked[i], results[i], !streams);
+    if (results[i].finish != smoe::FinishReason::kFailed) continue;
+    const smoe::DataError error(results[i].error);
+    fmt::print(stderr, "error: {}\n", error.what());
+    status = error.exit_code();
+  }
+  return status;
 }
 
 // The model, and its store of experts where they are on disk.
@@ -280,9 +287,7 @@ int run(Arguments& arguments) {
   const smoe::BosPolicy bos = smoe::parse_bos_policy(arguments.bos);
   const smoe::DialogueEncoder dialogue = with_system(
       renderer ? smoe::chat_dialogue(renderer) : smoe::plain_dialogue(*tokenizer, bos), arguments.system);
-  if (loaded.experts) {
-    smoe::fit_to_slots(*loaded.experts, loaded.model.config(), request.segment_length, arguments.limits);
-  }
+  if (loaded.experts) smoe::fit_to_slots(*loaded.experts, model.config(), arguments.limits);
   smoe::Generator generator(model, *tokenizer, arguments.limits);
 
   std::vector<std::string> prompts;
@@ -290,7 +295,7 @@ int run(Arguments& arguments) {
   if (arguments.prompt) prompts.push_back(*arguments.prompt);
   if (!prompts.empty()) {
     const PromptEncoder encode = [&](const std::string& prompt) {
-      return arguments.chat ? dialogue({{"user", prompt}}) : smoe::encode_prompt(*tokenizer, prompt, bos);
+      return arguments.chat ? dialogue({{"user", prompt}}).ids : smoe::encode_prompt(*tokenizer, prompt, bos);
     };
     const int status = answer_prompts(
         arguments, make_requests(arguments, prompts, budgets, model.config(), encode), generator);

@@ -142,11 +142,15 @@ ChatExample ChatRenderer::render(const Conversation& messages) const {
   return example;
 }
 
-std::vector<int32_t> ChatRenderer::prompt(const Conversation& messages) const {
+ChatExample ChatRenderer::open_dialogue(const Conversation& messages) const {
   check_open_dialogue(messages, "dialogue");
   ChatExample example = render(messages);
   append(example, answer_prefix_, false);
-  return std::move(example.tokens);
+  return example;
+}
+
+std::vector<int32_t> ChatRenderer::prompt(const Conversation& messages) const {
+  return open_dialogue(messages).tokens;
 }
 
 }  // namespace smoe

@@ -85,6 +85,8 @@ void AnswerGenerator::generate(const TaskConfig& task, const std::vector<Evaluat
   while (is_running) {
     is_running = session.step();
     for (GenerationResult& result : session.take_finished()) {
+      // A score over the answers that happened to work would be wrong.
+      SMOE_CHECK(DataError, result.finish != FinishReason::kFailed, "{}", result.error);
       on_answer(wanted_of_request.at(result.request),
                 {std::move(result.text), result.finish, std::ssize(result.ids)});
     }

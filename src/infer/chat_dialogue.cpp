@@ -13,7 +13,8 @@ DialogueEncoder chat_dialogue(std::shared_ptr<const ChatRenderer> renderer) {
                  turn.role);
       messages.push_back({*role, turn.text});
     }
-    return renderer->prompt(messages);
+    ChatExample dialogue = renderer->open_dialogue(messages);
+    return DialoguePrompt{std::move(dialogue.tokens), std::move(dialogue.responses)};
   };
 }
 

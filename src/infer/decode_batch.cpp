@@ -45,20 +45,16 @@ class Prefill {
         chunk_tokens_(chunk_tokens),
         is_stepped_(model.config().architecture == Architecture::kSteppedMoe),
         last_hidden_(prompts.size()) {
-    for (size_t row = 0; row < prompts.size(); ++row) {
-      const int64_t length = std::ssize(prompts[row]);
-      longest_ = std::max(longest_, length);
-      if (is_stepped_ && rows[row].routing.mode == RoutingMode::kLastPromptToken) {
-        chunk_tokens_ = std::max(chunk_tokens_, length);
-      }
-    }
-    cache_.emplace(model.config(), std::ssize(prompts), capacity_for(longest_), model.device(),
+    int64_t longest = 0;
+    for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
+    cache_.emplace(model.config(), std::ssize(prompts), capacity_for(longest), model.device(),
                    model.output_weight().scalar_type());
   }
 
   void run() {
-    for (int64_t begin = 0; begin < longest_; begin += chunk_tokens_) {
-      run_chunk(begin, std::min(chunk_tokens_, longest_ - begin));
+    while (const int64_t num_tokens = longest_piece(chunk_tokens_)) {
+      cache_->reserve(std::ranges::max(cache_->lengths()) + num_tokens);
+      run_piece(num_tokens);
     }
   }
 
@@ -67,7 +63,22 @@ class Prefill {
   const at::Tensor& mask_BLE() const { return mask_BLE_; }
 
  private:
-  void run_chunk(int64_t begin, int64_t num_tokens) {
+  // Tokens of the next piece of `row`, `most_tokens` where its routing allows that; 0 after the last.
+  int64_t next_piece(int64_t row, int64_t most_tokens) const {
+    const int64_t position = cache_->lengths()[static_cast<size_t>(row)];
+    const int64_t left = std::ssize(prompts_[static_cast<size_t>(row)]) - position;
+    if (left == 0 || !is_stepped_) return std::min(left, most_tokens);
+    return rows_[static_cast<size_t>(row)].routing.piece_end(position, most_tokens) - position;
+  }
+  int64_t longest_piece(int64_t most_tokens) const {
+    int64_t longest = 0;
+    for (int64_t row = 0; row < std::ssize(prompts_); ++row) {
+      longest = std::max(longest, next_piece(row, most_tokens));
+    }
+    return longest;
+  }
+
+  void run_piece(int64_t num_tokens) {
     const int64_t num_rows = std::ssize(prompts_);
     at::Tensor tokens_BT = at::zeros({num_rows, num_tokens}, at::kLong);
     ModelInput input;
@@ -75,8 +86,8 @@ class Prefill {
     std::vector<int64_t> num_kept, last_segment;
     for (int64_t row = 0; row < num_rows; ++row) {
       const std::vector<int32_t>& prompt = prompts_[static_cast<size_t>(row)];
-      const int64_t position = std::min(begin, std::ssize(prompt));
-      const int64_t kept = std::min(num_tokens, std::ssize(prompt) - position);
+      const int64_t position = cache_->lengths()[static_cast<size_t>(row)];
+      const int64_t kept = next_piece(row, num_tokens);
       std::copy_n(prompt.begin() + position, kept, tokens_BT.mutable_data_ptr<int64_t>() + row * num_tokens);
       num_kept.push_back(kept);
       if (!is_stepped_) continue;
@@ -94,7 +105,7 @@ class Prefill {
     }
     for (int64_t row = 0; row < num_rows; ++row) {
       const int64_t kept = num_kept[static_cast<size_t>(row)];
-      // Only the last chunk that brings tokens of the row leaves its state behind.
+      // Only the last piece that brings tokens of the row leaves its state behind.
       if (kept > 0) last_hidden_[static_cast<size_t>(row)] = output.hidden_BTD[row][kept - 1];
     }
     cache_->advance(num_kept);
@@ -106,7 +117,6 @@ class Prefill {
   int64_t chunk_tokens_;
   bool is_stepped_;
   std::vector<at::Tensor> last_hidden_;
-  int64_t longest_ = 0;
   std::optional<KvCache> cache_;
   at::Tensor mask_BLE_;
 };

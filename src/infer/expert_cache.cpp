@@ -38,8 +38,8 @@ void ExpertCache::mark_used(int64_t key) {
 
 int64_t ExpertCache::distance(int64_t key) const {
   if (is_chosen_[static_cast<size_t>(key)] == 0) return -1;
-  const int64_t ahead = key / layer_size_ - current_layer_;
-  return ahead >= 0 ? ahead : ahead + num_layers_;
+  const int64_t ahead = key / layer_size_ - position_ / layer_size_;
+  return ahead >= 0 && key >= position_ ? ahead : ahead + num_layers_;
 }
 
 double ExpertCache::frequency(int64_t key) const {
@@ -65,7 +65,7 @@ bool ExpertCache::may_replace(int64_t evicted_key, int64_t key) const {
   const int64_t key_distance = distance(key);
   if (evicted_distance < 0) return true;
   // Reading ahead must not push out what this walk still comes to: that would only be read again.
-  if (key_distance > 0 && evicted_key / layer_size_ > current_layer_) return false;
+  if (key_distance > 0 && evicted_key / layer_size_ > position_ / layer_size_) return false;
   return evicted_distance > key_distance;
 }
 

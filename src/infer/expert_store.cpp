@@ -53,15 +53,18 @@ class ExpertStore::Delivery final : public ExpertDelivery {
     std::unique_lock lock(store_.mutex_);
     ++store_.statistics_.num_forwards;
     store_.failures_.clear();
-    store_.cache_.set_current_layer(0);
-    layers_.resize(static_cast<size_t>(store_.package_.num_moe_layers()));
+    store_.cache_.set_position(0);
     if (demand.experts_of_layer.empty()) return;
-    SMOE_ASSERT(demand.experts_of_layer.size() == layers_.size());
+    SMOE_ASSERT(std::ssize(demand.experts_of_layer) == store_.package_.num_moe_layers());
     std::vector<int64_t> all;
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      check_fits(demand.experts_of_layer[layer], static_cast<int64_t>(layer));
-      layers_[layer] = keys_of(static_cast<int64_t>(layer), demand.experts_of_layer[layer]);
-      all.insert(all.end(), layers_[layer].begin(), layers_[layer].end());
+    for (size_t layer = 0; layer < demand.experts_of_layer.size(); ++layer) {
+      const std::vector<int64_t> keys = keys_of(static_cast<int64_t>(layer), demand.experts_of_layer[layer]);
+      for (size_t begin = 0; begin < keys.size(); begin += static_cast<size_t>(store_.num_slots_)) {
+        const size_t end = std::min(keys.size(), begin + static_cast<size_t>(store_.num_slots_));
+        steps_.emplace_back(keys.begin() + static_cast<std::ptrdiff_t>(begin),
+                            keys.begin() + static_cast<std::ptrdiff_t>(end));
+      }
+      all.insert(all.end(), keys.begin(), keys.end());
     }
     is_planned_ = true;
     // Rows that are given up leave a part of the choice; another sequence brings one of its own.
@@ -73,15 +76,15 @@ class ExpertStore::Delivery final : public ExpertDelivery {
 
   ~Delivery() override {
     const std::lock_guard lock(store_.mutex_);
-    for (const std::vector<int64_t>& keys : layers_) {
+    for (const std::vector<int64_t>& keys : steps_) {
       for (const int64_t key : keys) store_.release(key);
     }
   }
 
   std::vector<ExpertView> wait(int64_t layer, const std::vector<int64_t>& experts) override {
+    if (experts.empty()) return {};
     std::unique_lock lock(store_.mutex_);
-    enter_layer(layer, experts);
-    const std::vector<int64_t>& keys = layers_[static_cast<size_t>(layer)];
+    const std::vector<int64_t>& keys = enter_step(keys_of(layer, experts));
     wait_until_ready(keys, lock);
     std::vector<ExpertView> views;
     views.reserve(keys.size());
@@ -101,42 +104,32 @@ class ExpertStore::Delivery final : public ExpertDelivery {
     return keys;
   }
 
-  void check_fits(const std::vector<int64_t>& experts, int64_t layer) const {
-    SMOE_CHECK(
-        ConfigError, std::ssize(experts) <= store_.num_slots_,
-        "MoE layer {} needs {} experts at once, the memory limit holds {}: give at least {:.2f} MiB, or feed "
-        "fewer rows and fewer segments at a time",
-        layer, experts.size(), store_.num_slots_,
-        to_mebibytes(std::ssize(experts) * store_.package_.layout().block_bytes));
-  }
-
-  // Lets go of the layers before `layer`; a vanilla MoE says only now what it chose.
-  void enter_layer(int64_t layer, const std::vector<int64_t>& experts) {
-    for (; num_done_ < layer; ++num_done_) {
-      for (const int64_t key : layers_[static_cast<size_t>(num_done_)]) store_.release(key);
-      layers_[static_cast<size_t>(num_done_)].clear();
+  // Lets go of the step before; a vanilla MoE says only now what it chose.
+  const std::vector<int64_t>& enter_step(std::vector<int64_t> keys) {
+    SMOE_ASSERT(std::ssize(keys) <= store_.num_slots_);
+    if (num_entered_ > 0) {
+      for (const int64_t key : steps_[num_entered_ - 1]) store_.release(key);
+      steps_[num_entered_ - 1].clear();
     }
-    store_.cache_.set_current_layer(layer);
-    if (is_planned_) {
-      SMOE_ASSERT(experts.size() == layers_[static_cast<size_t>(layer)].size());
-      return;
+    store_.cache_.set_position(keys.front());
+    if (!is_planned_) {
+      store_.start_choice(keys);
+      store_.records_.back().num_forwards = 1;
+      steps_.push_back(std::move(keys));
+    } else {
+      SMOE_ASSERT(num_entered_ < steps_.size() && steps_[num_entered_] == keys);
     }
-    check_fits(experts, layer);
-    layers_[static_cast<size_t>(layer)] = keys_of(layer, experts);
-    store_.start_choice(layers_[static_cast<size_t>(layer)]);
-    store_.records_.back().num_forwards = 1;
-    ahead_layer_ = layer;
-    ahead_index_ = 0;
+    return steps_[num_entered_++];
   }
 
   // Starts as many reads, in order, as there are slots for. Lets go of the lock while it hands them over.
   void start_ahead(std::unique_lock<std::mutex>& lock) {
     std::vector<BlockRead> reads;
-    while (ahead_layer_ < std::ssize(layers_)) {
-      const std::vector<int64_t>& keys = layers_[static_cast<size_t>(ahead_layer_)];
+    while (ahead_step_ < steps_.size()) {
+      const std::vector<int64_t>& keys = steps_[ahead_step_];
       while (ahead_index_ < keys.size() && store_.acquire(keys[ahead_index_], reads)) ++ahead_index_;
       if (ahead_index_ < keys.size()) break;
-      ++ahead_layer_;
+      ++ahead_step_;
       ahead_index_ = 0;
     }
     if (reads.empty()) return;
@@ -173,16 +166,20 @@ class ExpertStore::Delivery final : public ExpertDelivery {
   void throw_if_failed(const std::vector<int64_t>& keys) const {
     for (const int64_t key : keys) {
       const auto found = store_.failures_.find(key);
-      if (found != store_.failures_.end()) throw DataError(found->second);
+      if (found != store_.failures_.end()) {
+        throw ExpertReadError(found->second, key % store_.package_.num_experts());
+      }
     }
   }
 
   ExpertStore& store_;
   std::unique_lock<std::mutex> turn_;
-  std::vector<std::vector<int64_t>> layers_;  // keys; emptied when a layer is done
+  // Keys that are in memory together: those of a layer, or a part of them where they are more than the slots.
+  // Emptied when the walk has passed them.
+  std::vector<std::vector<int64_t>> steps_;
   bool is_planned_ = false;
-  int64_t num_done_ = 0;
-  int64_t ahead_layer_ = 0;
+  size_t num_entered_ = 0;
+  size_t ahead_step_ = 0;
   size_t ahead_index_ = 0;
 };
 

@@ -19,6 +19,8 @@ std::string finish_reason_name(FinishReason reason) {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kFailed:
+      return "failed";
   }
   throw std::logic_error("unknown FinishReason");
 }

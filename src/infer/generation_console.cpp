@@ -84,13 +84,16 @@ void GenerationConsole::answer(const std::string& text) {
   std::vector<DialogueTurn> turns = turns_;
   turns.push_back({"user", text});
   GenerationRequest request = settings_;
-  request.prompt = encoder_(turns);
+  DialoguePrompt prompt = encoder_(turns);
+  request.prompt = std::move(prompt.ids);
+  request.responses = std::move(prompt.responses);
   request.on_token = [this](const TokenEvent& event) {
     out_ << event.text << std::flush;
     return true;
   };
   const GenerationResult result = generator_.generate(std::move(request));
   out_ << "\n";
+  if (result.finish == FinishReason::kFailed) throw DataError(result.error);
   turns.push_back({"assistant", result.text});
   turns_ = std::move(turns);
 }

@@ -33,6 +33,7 @@ nlohmann::json result_to_json(const GenerationResult& result) {
                             {"refreshes", stats.refreshes},
                             {"kept_share", stats.kept_share()}}}};
   if (!result.logprobs.empty()) value["logprobs"] = result.logprobs;
+  if (!result.error.empty()) value["error"] = result.error;
   if (result.stop) value["stop"] = *result.stop;
   if (result.stop_id) value["stop_id"] = *result.stop_id;
   return value;

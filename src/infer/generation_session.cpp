@@ -81,8 +81,8 @@ bool GenerationSession::step() {
   return !waiting_.empty() || !running_.empty();
 }
 
-std::vector<std::unique_ptr<GenerationSession::Running>> GenerationSession::next_group() {
-  std::vector<std::unique_ptr<Running>> group;
+GenerationSession::Requests GenerationSession::next_group() {
+  Requests group;
   int64_t longest = 0;
   while (!waiting_.empty() && num_running() + std::ssize(group) < limits_.max_rows) {
     longest = std::max(longest, std::ssize(waiting_.front()->request.prompt));
@@ -93,20 +93,48 @@ std::vector<std::unique_ptr<GenerationSession::Running>> GenerationSession::next
   return group;
 }
 
+// Ends the requests that need what could not be read. The others have lost nothing and may be tried again.
+void GenerationSession::give_up(Requests& requests, const ExpertReadError& error) {
+  if (error.rows().empty()) throw error;
+  for (const int64_t row : error.rows()) {
+    Running& running = *requests.at(static_cast<size_t>(row));
+    running.result.error = error.what();
+    deliver(running,
+            {running.result.request, {}, running.text.finish(), {}, FinishReason::kFailed, error.what()});
+  }
+}
+
+at::Tensor GenerationSession::prefill(Requests& group) {
+  while (!group.empty()) {
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<DecodeRow> rows;
+    for (const auto& running : group) {
+      const GenerationRequest& request = running->request;
+      prompts.push_back(request.prompt);
+      rows.push_back({request.budget, {request.routing, request.segment_length, 0, request.responses}});
+    }
+    try {
+      return batch_.prefill(prompts, std::move(rows), limits_.chunk_tokens);
+    } catch (const ExpertReadError& error) {
+      give_up(group, error);
+    }
+    for (const auto& running : group) {
+      if (running->is_finished) finished_.push_back(std::move(running->result));
+    }
+    std::erase_if(group, [](const auto& running) { return running->is_finished; });
+  }
+  return {};
+}
+
 void GenerationSession::admit() {
-  std::vector<std::unique_ptr<Running>> group = next_group();
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<DecodeRow> rows;
+  Requests group = next_group();
   for (const auto& running : group) {
-    const GenerationRequest& request = running->request;
     running->result.stats.queue_s = seconds_since(running->added);
     stats_.queue_s += running->result.stats.queue_s;
-    stats_.prompt_tokens += std::ssize(request.prompt);
-    prompts.push_back(request.prompt);
-    rows.push_back({request.budget, {request.routing, request.segment_length, 0}});
+    stats_.prompt_tokens += std::ssize(running->request.prompt);
   }
   const Clock::time_point start = Clock::now();
-  const at::Tensor logits_BV = batch_.prefill(prompts, rows, limits_.chunk_tokens);
+  const at::Tensor logits_BV = prefill(group);
   const double elapsed_s = seconds_since(start);
   stats_.prefill_s += elapsed_s;
   for (size_t row = 0; row < group.size(); ++row) {
@@ -118,11 +146,23 @@ void GenerationSession::admit() {
   drop_finished_rows();
 }
 
+at::Tensor GenerationSession::decode_tokens() {
+  while (!running_.empty()) {
+    std::vector<int32_t> tokens;
+    for (const auto& running : running_) tokens.push_back(running->result.ids.back());
+    try {
+      return batch_.decode(tokens);
+    } catch (const ExpertReadError& error) {
+      give_up(running_, error);
+    }
+    drop_finished_rows();
+  }
+  return {};
+}
+
 void GenerationSession::decode() {
   const Clock::time_point start = Clock::now();
-  std::vector<int32_t> tokens;
-  for (const auto& running : running_) tokens.push_back(running->result.ids.back());
-  const at::Tensor logits_BV = batch_.decode(tokens);
+  const at::Tensor logits_BV = decode_tokens();
   for (size_t row = 0; row < running_.size(); ++row) {
     if (const std::optional<RefreshCount>& refresh = batch_.refreshes()[row]) {
       for (GenerationStats* stats : {&running_[row]->result.stats, &stats_}) {
@@ -146,7 +186,7 @@ void GenerationSession::accept(Running& running, std::span<const float> logits) 
   logits = logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_.vocab_size())));
   const int32_t token = running.sampler.sample(logits);
   GenerationResult& result = running.result;
-  TokenEvent event{result.request, token, {}, {}, {}};
+  TokenEvent event{result.request, token, {}, {}, {}, {}};
   if (std::ranges::find(running.request.stop_ids, token) != running.request.stop_ids.end()) {
     result.stop_id = token;
     event.token.reset();
@@ -187,7 +227,7 @@ void GenerationSession::finish(Running& running, FinishReason reason) {
 
 void GenerationSession::drop_finished_rows() {
   std::vector<int64_t> kept;
-  std::vector<std::unique_ptr<Running>> still_running;
+  Requests still_running;
   for (size_t row = 0; row < running_.size(); ++row) {
     if (running_[row]->is_finished) {
       finished_.push_back(std::move(running_[row]->result));

@@ -44,7 +44,7 @@ DialogueEncoder plain_dialogue(const Tokenizer& tokenizer, BosPolicy policy) {
   return [&tokenizer, policy](const std::vector<DialogueTurn>& turns) {
     std::string text;
     for (const DialogueTurn& turn : turns) text += turn.text;
-    return encode_prompt(tokenizer, text, policy);
+    return DialoguePrompt{encode_prompt(tokenizer, text, policy)};
   };
 }
 

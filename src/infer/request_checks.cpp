@@ -25,10 +25,24 @@ void check_prompt(const GenerationRequest& request, const ModelConfig& config) {
       request.prompt.size(), request.context_limit.value_or(0), request.context_limit.value_or(1) - 1);
 }
 
+void check_responses(const GenerationRequest& request) {
+  int64_t previous_end = 0;
+  for (const ResponseSpan& response : request.responses) {
+    SMOE_CHECK(DataError,
+               response.begin > previous_end && response.end >= response.begin &&
+                   response.end < std::ssize(request.prompt),
+               "the earlier answer at tokens [{}, {}) of a prompt of {}: answers come in order, each after at "
+               "least one token of its turn, and the prompt goes on after the last one",
+               response.begin, response.end, request.prompt.size());
+    previous_end = response.end;
+  }
+}
+
 }  // namespace
 
 void check_request(const GenerationRequest& request, const ModelConfig& config) {
   check_prompt(request, config);
+  check_responses(request);
   if (config.architecture != Architecture::kDense) {
     SMOE_CHECK(ConfigError, request.budget >= 0 && request.budget < std::ssize(config.budgets),
                "the budget {} does not exist; the model has {} budgets, numbered from 0", request.budget,

@@ -1,21 +1,38 @@
 #include "smoe/infer/row_routing.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "smoe/core/error.h"
 
 namespace smoe {
 
-bool RowRouting::begins_run(int64_t position) const {
-  if (mode == RoutingMode::kSegments) return position % segment_length == 0;
-  const int64_t response = position - prompt_tokens;
-  return position == 0 || (response >= segment_length && response % segment_length == 0);
+RowRouting::Run RowRouting::run_at(int64_t position) const {
+  if (mode == RoutingMode::kSegments) {
+    const int64_t begin = position / segment_length * segment_length;
+    return {begin, begin + segment_length, begin};
+  }
+  int64_t turn_begin = 0;
+  const ResponseSpan newest{prompt_tokens, std::numeric_limits<int64_t>::max()};
+  for (size_t turn = 0; turn <= responses.size(); ++turn) {
+    const ResponseSpan& response = turn < responses.size() ? responses[turn] : newest;
+    const int64_t first_end = response.begin + std::min(segment_length, response.end - response.begin);
+    if (position < first_end) return {turn_begin, first_end, response.begin - 1};
+    if (position < response.end) {
+      const int64_t begin = response.begin + (position - response.begin) / segment_length * segment_length;
+      return {begin, std::min(begin + segment_length, response.end), begin};
+    }
+    turn_begin = response.end;
+  }
+  throw std::logic_error("the newest response has no end");
 }
 
-int64_t RowRouting::next_run(int64_t position) const {
-  if (mode == RoutingMode::kSegments) return (position / segment_length + 1) * segment_length;
-  const int64_t response = std::max<int64_t>(position - prompt_tokens, 0);
-  return prompt_tokens + (response / segment_length + 1) * segment_length;
+int64_t RowRouting::piece_end(int64_t position, int64_t most_tokens) const {
+  const int64_t end = std::min(position + most_tokens, prompt_tokens);
+  if (end == prompt_tokens) return end;
+  const Run run = run_at(end);
+  if (run.begin == end || run.selector < end) return end;
+  return run.begin > position ? run.begin : run.selector + 1;
 }
 
 void append_segments(const RowRouting& routing, int64_t row, int64_t position, int64_t num_kept,
@@ -26,12 +43,12 @@ void append_segments(const RowRouting& routing, int64_t row, int64_t position, i
     return;
   }
   for (int64_t begin = 0; begin < num_kept;) {
-    const int64_t start = position + begin;
-    const int64_t end = std::min(routing.next_run(start) - position, num_kept);
-    int64_t selector = routing.begins_run(start) ? begin : kCarriedSelector;
-    if (routing.mode == RoutingMode::kLastPromptToken && start == 0) {
-      SMOE_ASSERT(routing.prompt_tokens <= num_kept);
-      selector = routing.prompt_tokens - 1;
+    const RowRouting::Run run = routing.run_at(position + begin);
+    const int64_t end = std::min(run.end - position, num_kept);
+    int64_t selector = kCarriedSelector;
+    if (run.begin == position + begin) {
+      selector = run.selector - position;
+      SMOE_ASSERT(selector < num_kept);
     }
     map.segments.push_back({row, begin, end < num_kept ? end : num_tokens, selector});
     begin = end;

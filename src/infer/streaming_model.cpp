@@ -22,14 +22,13 @@ StreamingModel open_streaming_model(const StreamingOptions& options) {
   return {std::move(model), std::move(experts)};
 }
 
-void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, int64_t segment_length,
-                  SessionLimits& limits) {
-  if (experts.num_slots() >= config.num_experts) return;
-  int64_t most = 1;
-  for (const BudgetConfig& budget : config.budgets) most = std::max(most, budget.experts_per_layer);
-  limits.max_rows = std::clamp<int64_t>(experts.num_slots() / most, 1, limits.max_rows);
-  const bool is_vanilla = config.architecture == Architecture::kVanillaMoe;
-  limits.chunk_tokens = std::min(limits.chunk_tokens, is_vanilla ? 1 : segment_length);
+void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, SessionLimits& limits) {
+  if (config.architecture != Architecture::kSteppedMoe) return;
+  const int64_t layer = config.budgets.back().experts_per_layer;
+  const int64_t choice = layer * config.num_moe_layers;
+  // Without room for one choice every token reads again, and rows that run together share what is read.
+  const int64_t rows = experts.num_slots() / (experts.num_slots() >= choice ? choice : layer);
+  limits.max_rows = std::clamp<int64_t>(rows, 1, limits.max_rows);
 }
 
 int64_t parse_byte_count(std::string_view text) {

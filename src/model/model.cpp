@@ -44,6 +44,7 @@ struct ForwardContext {
 // What the MoE layers of a forward without gradients have instead of stacked weights.
 struct InferenceExperts {
   ExpertDemand demand;
+  std::vector<int64_t> row_of_range;         // batch row of each token range
   std::unique_ptr<ExpertDelivery> delivery;  // null where the weights are parameters
 };
 
@@ -100,9 +101,12 @@ struct Model::Implementation {
   at::Tensor run_moe_layers(at::Tensor h_BTD, const ForwardContext& context, ModelOutput& output) const;
   RoutingPlan route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                              const SelectionControls& controls) const;
-  InferenceExperts start_inference_experts(const ModelOutput& output) const;
-  ListedExperts listed_experts(int64_t moe_layer, const at::Tensor& mask_QE,
-                               const InferenceExperts& experts) const;
+  InferenceExperts start_inference_experts(const ModelInput& input, const ModelOutput& output) const;
+  at::Tensor run_listed_experts(int64_t moe_layer, const at::Tensor& x_ND, const at::Tensor& mask_QE,
+                                const std::vector<TokenRange>& ranges, const InferenceExperts& experts) const;
+  std::vector<ExpertView> wait_for_experts(int64_t moe_layer, const std::vector<int64_t>& experts,
+                                           const at::Tensor& mask_QE,
+                                           const InferenceExperts& inference) const;
   at::Tensor token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& count_N,
                                 TokenRouterLosses& losses) const;
 };
@@ -260,8 +264,15 @@ RoutingPlan Model::Implementation::route_segments(const at::Tensor& h_BTD, const
   return plan;
 }
 
-InferenceExperts Model::Implementation::start_inference_experts(const ModelOutput& output) const {
+InferenceExperts Model::Implementation::start_inference_experts(const ModelInput& input,
+                                                                const ModelOutput& output) const {
   InferenceExperts experts;
+  const int64_t num_tokens = input.tokens_BT.size(1);
+  if (output.plan) {
+    for (const Segment& segment : input.segments.segments) experts.row_of_range.push_back(segment.row);
+  } else {
+    for (int64_t n = 0; n < input.tokens_BT.numel(); ++n) experts.row_of_range.push_back(n / num_tokens);
+  }
   if (output.plan) {
     experts.demand.experts_of_layer = selected_experts(output.plan->mask_QLE);
     experts.demand.is_new_choice = output.plan->count_Q.defined();
@@ -273,17 +284,48 @@ InferenceExperts Model::Implementation::start_inference_experts(const ModelOutpu
   return experts;
 }
 
-ListedExperts Model::Implementation::listed_experts(int64_t moe_layer, const at::Tensor& mask_QE,
-                                                    const InferenceExperts& experts) const {
-  const auto& planned = experts.demand.experts_of_layer;
+// Adds to an error of the provider which rows cannot go on.
+std::vector<ExpertView> Model::Implementation::wait_for_experts(int64_t moe_layer,
+                                                                const std::vector<int64_t>& experts,
+                                                                const at::Tensor& mask_QE,
+                                                                const InferenceExperts& inference) const {
+  try {
+    return inference.delivery->wait(moe_layer, experts);
+  } catch (const ExpertReadError& error) {
+    const at::Tensor needs_Q = mask_QE.select(1, error.expert()).ne(0).contiguous();
+    std::vector<int64_t> rows;
+    for (size_t range = 0; range < inference.row_of_range.size(); ++range) {
+      const int64_t row = inference.row_of_range[range];
+      if (needs_Q.const_data_ptr<bool>()[range] && (rows.empty() || rows.back() != row)) rows.push_back(row);
+    }
+    throw ExpertReadError(error, std::move(rows));
+  }
+}
+
+// In parts, where the provider cannot hold all experts of the layer together.
+at::Tensor Model::Implementation::run_listed_experts(int64_t moe_layer, const at::Tensor& x_ND,
+                                                     const at::Tensor& mask_QE,
+                                                     const std::vector<TokenRange>& ranges,
+                                                     const InferenceExperts& inference) const {
+  const auto& planned = inference.demand.experts_of_layer;
   std::vector<int64_t> selected = planned.empty() ? selected_experts(mask_QE.unsqueeze(1)).front()
                                                   : planned[static_cast<size_t>(moe_layer)];
-  if (!experts.delivery) {
+  if (!inference.delivery) {
     const DecoderLayer& layer = layers[static_cast<size_t>(config.num_dense_layers + moe_layer)];
-    return list_resident_experts(layer.routed_experts, std::move(selected));
+    return routed_experts_listed(x_ND, list_resident_experts(layer.routed_experts, std::move(selected)),
+                                 mask_QE, ranges);
   }
-  std::vector<ExpertView> views = experts.delivery->wait(moe_layer, selected);
-  return {{config.dim, config.expert_dim}, std::move(selected), std::move(views)};
+  const ExpertShape shape{config.dim, config.expert_dim};
+  ListedExpertsSum sum(x_ND, shape, mask_QE, ranges);
+  const int64_t count = std::ssize(selected);
+  const int64_t most = std::min(count, provider->most_experts());
+  for (int64_t begin = 0; begin < count; begin += most) {
+    const auto first = selected.begin() + begin;
+    std::vector<int64_t> part(first, first + std::min(most, count - begin));
+    std::vector<ExpertView> views = wait_for_experts(moe_layer, part, mask_QE, inference);
+    sum.add({shape, std::move(part), std::move(views)});
+  }
+  return sum.total();
 }
 
 at::Tensor Model::Implementation::token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD,
@@ -317,7 +359,7 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const Forward
     count_N = count_per_token(*context.input);
   }
   std::optional<InferenceExperts> inference;
-  if (runs_listed(h_BTD)) inference = start_inference_experts(output);
+  if (runs_listed(h_BTD)) inference = start_inference_experts(*context.input, output);
   for (int64_t moe_layer = 0; moe_layer < config.num_moe_layers; ++moe_layer) {
     const int64_t index = config.num_dense_layers + moe_layer;
     const DecoderLayer& layer = layers[static_cast<size_t>(index)];
@@ -326,10 +368,10 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const Forward
     const at::Tensor mask = output.plan ? output.plan->mask_QLE.select(1, moe_layer)
                                         : token_routing_mask(layer, normed, count_N, *output.token_router);
     const at::Tensor x_ND = normed.flatten(0, 1);
-    const at::Tensor routed =
-        inference ? routed_experts_listed(x_ND, listed_experts(moe_layer, mask, *inference), mask, ranges)
-                  : routed_experts(x_ND, layer.routed_experts, mask.to(x_ND.scalar_type()), ranges,
-                                   config.routing.mask_gradient);
+    const at::Tensor routed = inference
+                                  ? run_listed_experts(moe_layer, x_ND, mask, ranges, *inference)
+                                  : routed_experts(x_ND, layer.routed_experts, mask.to(x_ND.scalar_type()),
+                                                   ranges, config.routing.mask_gradient);
     h_BTD = h_BTD + add_shared_expert(layer, normed, routed.view_as(normed));
   }
   return h_BTD;

@@ -45,17 +45,17 @@ class WideExpert {
 };
 
 struct ListedWork {
-  const ListedExperts& listed;
-  std::vector<const ExpertView*> view_of_expert;  // [E], null where not listed
-  const ExpertSchedule& schedule;
+  ExpertShape shape;
+  ExpertSchedule schedule;
   ExpertWork work;
   Sizes sizes;
+  std::vector<const ExpertView*> view_of_expert;  // [E], null for experts that are not in the current part
 };
 
 // One row: gate and up are reduced to the masked hidden state, then multiplied down into the output.
 void run_single_row(const ListedWork& job, const ExpertChunk& chunk, const ExpertView& view,
                     const Scratch<float>& scratch, const at::Tensor& x_ND, const at::Tensor& y_ND) {
-  const ExpertShape& shape = job.listed.shape;
+  const ExpertShape& shape = job.shape;
   const ExpertPiece& piece = job.work.pieces[static_cast<size_t>(chunk.first_piece)];
   const float* x = x_ND.const_data_ptr<float>() + piece.begin * shape.dim;
   float* y = y_ND.mutable_data_ptr<float>() + piece.begin * shape.dim;
@@ -85,47 +85,73 @@ void run_rows(const ListedWork& job, const ExpertChunk& chunk, const ExpertMatri
 
 void run_thread(const ListedWork& job, int64_t thread, const at::Tensor& x_ND, const at::Tensor& y_ND) {
   const Scratch<float> scratch(job.work, job.sizes, x_ND);
-  WideExpert wide(job.listed.shape);
+  WideExpert wide(job.shape);
   for (int64_t index = job.work.first_chunk[thread]; index < job.work.first_chunk[thread + 1]; ++index) {
     const ExpertChunk& chunk = job.work.chunks[index];
-    const ExpertView& view = *job.view_of_expert[chunk.expert];
+    const ExpertView* view = job.view_of_expert[static_cast<size_t>(chunk.expert)];
+    if (view == nullptr) continue;
     if (chunk.num_rows == 1) {
-      run_single_row(job, chunk, view, scratch, x_ND, y_ND);
+      run_single_row(job, chunk, *view, scratch, x_ND, y_ND);
     } else {
-      run_rows(job, chunk, wide.of(view), scratch, x_ND, y_ND);
+      run_rows(job, chunk, wide.of(*view), scratch, x_ND, y_ND);
     }
   }
-}
-
-std::vector<const ExpertView*> views_by_expert(const ListedExperts& listed, const ExpertSchedule& schedule) {
-  std::vector<const ExpertView*> view_of_expert(schedule.num_rows.size(), nullptr);
-  for (size_t i = 0; i < listed.experts.size(); ++i) {
-    view_of_expert.at(static_cast<size_t>(listed.experts[i])) = &listed.views[i];
-  }
-  for (size_t expert = 0; expert < view_of_expert.size(); ++expert) {
-    if (schedule.num_rows[expert] > 0 && view_of_expert[expert] == nullptr) {
-      throw std::logic_error(
-          fmt::format("routed_experts_listed: expert {} is selected, but not listed", expert));
-    }
-  }
-  return view_of_expert;
 }
 
 }  // namespace
 
+struct ListedExpertsSum::Job {
+  ListedWork work;
+  at::Tensor input_ND;
+  ThreadOutputs outputs;
+  std::vector<uint8_t> was_added;  // [E]
+};
+
+ListedExpertsSum::ListedExpertsSum(const at::Tensor& x_ND, const ExpertShape& shape,
+                                   const at::Tensor& mask_QE, const std::vector<TokenRange>& segments) {
+  SMOE_ASSERT(x_ND.dim() == 2 && x_ND.is_cpu() && x_ND.scalar_type() == at::kFloat);
+  SMOE_ASSERT(x_ND.size(1) == shape.dim);
+  SMOE_ASSERT(mask_QE.dim() == 2 && mask_QE.size(0) == std::ssize(segments));
+  ListedWork work{shape, make_expert_schedule(mask_QE.cpu(), make_ranges_tensor(segments)), {}, {}, {}};
+  work.sizes = {shape.dim, shape.expert_dim};
+  work.work = divide_for_this_machine(work.schedule, work.sizes);
+  const at::Tensor input_ND = x_ND.contiguous();
+  ThreadOutputs outputs(work.work, input_ND);
+  std::vector<uint8_t> was_added(static_cast<size_t>(mask_QE.size(1)), 0);
+  job_ = std::make_unique<Job>(Job{std::move(work), input_ND, std::move(outputs), std::move(was_added)});
+}
+
+ListedExpertsSum::~ListedExpertsSum() = default;
+
+// Each thread goes through its chunks in the order of their experts, so that sums do not depend on the parts.
+void ListedExpertsSum::add(const ListedExperts& part) {
+  SMOE_ASSERT(part.experts.size() == part.views.size());
+  ListedWork& work = job_->work;
+  work.view_of_expert.assign(job_->was_added.size(), nullptr);
+  for (size_t i = 0; i < part.experts.size(); ++i) {
+    work.view_of_expert.at(static_cast<size_t>(part.experts[i])) = &part.views[i];
+    job_->was_added[static_cast<size_t>(part.experts[i])] = 1;
+  }
+  for_each_thread(work.work, [&](int64_t thread) {
+    run_thread(work, thread, job_->input_ND, job_->outputs.of(thread));
+  });
+}
+
+at::Tensor ListedExpertsSum::total() const {
+  for (size_t expert = 0; expert < job_->was_added.size(); ++expert) {
+    if (job_->work.schedule.num_rows[expert] > 0 && job_->was_added[expert] == 0) {
+      throw std::logic_error(
+          fmt::format("routed_experts_listed: expert {} is selected, but not listed", expert));
+    }
+  }
+  return job_->outputs.sum();
+}
+
 at::Tensor routed_experts_listed(const at::Tensor& x_ND, const ListedExperts& listed,
                                  const at::Tensor& mask_QE, const std::vector<TokenRange>& segments) {
-  SMOE_ASSERT(x_ND.dim() == 2 && x_ND.is_cpu() && x_ND.scalar_type() == at::kFloat);
-  SMOE_ASSERT(x_ND.size(1) == listed.shape.dim && listed.experts.size() == listed.views.size());
-  SMOE_ASSERT(mask_QE.dim() == 2 && mask_QE.size(0) == std::ssize(segments));
-  const ExpertSchedule schedule = make_expert_schedule(mask_QE.cpu(), make_ranges_tensor(segments));
-  const Sizes sizes{listed.shape.dim, listed.shape.expert_dim};
-  const ListedWork job{listed, views_by_expert(listed, schedule), schedule,
-                       divide_for_this_machine(schedule, sizes), sizes};
-  const at::Tensor input_ND = x_ND.contiguous();
-  const ThreadOutputs y(job.work, input_ND);
-  for_each_thread(job.work, [&](int64_t thread) { run_thread(job, thread, input_ND, y.of(thread)); });
-  return y.sum();
+  ListedExpertsSum sum(x_ND, listed.shape, mask_QE, segments);
+  sum.add(listed);
+  return sum.total();
 }
 
 ListedExperts list_resident_experts(const ExpertWeights& weights, std::vector<int64_t> experts) {

@@ -147,7 +147,9 @@ void read_chat(const RequestFields& fields, const ServedModel& served, Generatio
                    "or start the server with --template",
                    "messages");
   }
-  request.prompt = served.renderer->prompt(read_messages(fields));
+  ChatExample dialogue = served.renderer->open_dialogue(read_messages(fields));
+  request.prompt = std::move(dialogue.tokens);
+  request.responses = std::move(dialogue.responses);
   request.with_logprobs = fields.flag("logprobs");
   answer_like_training(*served.renderer, request);
 }

@@ -198,6 +198,11 @@ void Scheduler::collect_finished() {
 
 bool Scheduler::deliver(Job& job, const TokenEvent& event) {
   if (job.has_ended || job.ticket->is_cancelled()) return false;
+  if (event.finish == FinishReason::kFailed) {
+    fail(job, ApiError(500, "generation_failed", "the answer could not be computed: " + event.error),
+         "failed");
+    return true;
+  }
   if (job.position < job.sent.size()) {
     // Run again: what was sent must come again, up to the rounding of sums, which the batch's size decides.
     if (job.sent[job.position] == event.token && !event.finish) {

@@ -74,7 +74,7 @@ ServedModel open_served_model(const ModelSource& source) {
              opened.folder.string());
   served.context_limit = *limit;
   served.session.max_rows = source.max_rows;
-  if (served.experts) fit_to_slots(*served.experts, config, served.segment_length, served.session);
+  if (served.experts) fit_to_slots(*served.experts, config, served.session);
   return served;
 }
 

@@ -26,7 +26,7 @@ class ChatDialogueTest : public ::testing::Test {
 TEST_F(ChatDialogueTest, EncodesTurnsAsTrainingDid) {
   const auto chat = renderer("chatml");
   const DialogueEncoder encode = chat_dialogue(chat);
-  EXPECT_EQ(encode({{"system", "s"}, {"user", "a"}, {"assistant", "b"}, {"user", "c"}}),
+  EXPECT_EQ(encode({{"system", "s"}, {"user", "a"}, {"assistant", "b"}, {"user", "c"}}).ids,
             chat->prompt({{ChatRole::kSystem, "s"},
                           {ChatRole::kUser, "a"},
                           {ChatRole::kAssistant, "b"},
@@ -52,6 +52,29 @@ TEST_F(ChatDialogueTest, RoutesAnAnswerAsTrainingDid) {
     SegmentMap generated{1, 20, {}};
     append_segments(routing, 0, 0, 20, 20, generated);
     EXPECT_EQ(generated.segments, chat_segments({{{0, 20, {{7, 20}}}}}, 20, segment_length).segments)
+        << segment_length;
+  }
+}
+
+TEST_F(ChatDialogueTest, RoutesEveryTurnOfADialogueAsTrainingDid) {
+  const auto chat = renderer("chatml");
+  const Conversation whole = {{ChatRole::kSystem, "s"},    {ChatRole::kUser, "a question"},
+                              {ChatRole::kAssistant, "b"}, {ChatRole::kUser, "c"},
+                              {ChatRole::kAssistant, "a longer answer"}};
+  const ChatExample trained = chat->render(whole);
+  const DialoguePrompt prompt = chat_dialogue(chat)(
+      {{"system", "s"}, {"user", "a question"}, {"assistant", "b"}, {"user", "c"}});
+  const int64_t num_inputs = trained.num_pairs();
+  const auto begin = static_cast<int64_t>(prompt.ids.size());
+  ASSERT_EQ(begin, trained.responses.back().begin);
+  std::vector<ResponseSpan> responses = trained.responses;
+  responses.back().end = num_inputs;
+  for (int64_t segment_length = 1; segment_length <= 12; ++segment_length) {
+    const RowRouting routing{RoutingMode::kLastPromptToken, segment_length, begin, prompt.responses};
+    SegmentMap generated{1, num_inputs, {}};
+    append_segments(routing, 0, 0, num_inputs, num_inputs, generated);
+    EXPECT_EQ(generated.segments,
+              chat_segments({{{0, num_inputs, responses}}}, num_inputs, segment_length).segments)
         << segment_length;
   }
 }

@@ -55,7 +55,8 @@ class Rows {
     std::vector<DecodeRow> rows;
     for (size_t i = begin; i < end; ++i) {
       prompts.push_back(requests_[i].prompt);
-      rows.push_back({requests_[i].budget, {requests_[i].routing, requests_[i].segment_length, 0}});
+      rows.push_back({requests_[i].budget,
+                      {requests_[i].routing, requests_[i].segment_length, 0, requests_[i].responses}});
       row_of_batch_.push_back(i);
     }
     keep(batch_.prefill(prompts, rows, chunk_tokens), row_of_batch_.size() - (end - begin));
@@ -127,6 +128,57 @@ TEST_P(DecodedLogits, ChunksAdmissionsAndDroppedRowsChangeNothing) {
   rows.prefill(12, 24, 3);
   for (int step = 0; step < 9; ++step) rows.decode();
   rows.expect_full_forward();
+}
+
+// Dialogues of one to three earlier answers, at every budget and several S, among rows of the other kinds.
+TEST(DecodeBatch, EarlierTurnsKeepTheExpertsThatTrainingGaveThem) {
+  const ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+  const Model model = tiny_model(config);
+  std::vector<GenerationRequest> requests = mixed_requests(config);
+  const std::vector<std::vector<ResponseSpan>> dialogues = {
+      {{3, 9}}, {{1, 2}, {6, 7}}, {{2, 12}, {15, 15}, {18, 31}}};
+  for (const int64_t segment_length : {1, 3, 4, 32}) {
+    for (int64_t budget = 0; budget < std::ssize(config.budgets); ++budget) {
+      for (const std::vector<ResponseSpan>& responses : dialogues) {
+        const int64_t length = responses.back().end + 1 + budget;
+        requests.push_back(greedy_request(random_prompt(length, segment_length * 10 + budget), budget,
+                                          segment_length, RoutingMode::kLastPromptToken, 0));
+        requests.back().responses = responses;
+      }
+    }
+  }
+  for (const int64_t chunk_tokens : {2, 5, 2048}) {
+    Rows rows(model, requests);
+    rows.prefill(0, requests.size(), chunk_tokens);
+    for (int step = 0; step < 9; ++step) rows.decode();
+    rows.expect_full_forward();
+  }
+}
+
+// The map that the data code of fine-tuning builds, not one written for the test.
+TEST(DecodeBatch, AgreesWithTheForwardUnderTheSegmentsOfTheTrainingData) {
+  const ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+  const Model model = tiny_model(config);
+  for (const int64_t segment_length : {1, 4, 16}) {
+    for (int64_t budget = 0; budget < std::ssize(config.budgets); ++budget) {
+      const std::vector<int32_t> ids = random_prompt(40, budget + segment_length);
+      const at::Tensor tokens_BT = testing::random_tokens(1, 40, 61, budget + segment_length);
+      ModelInput input = testing::plain_input(tokens_BT, config, budget);
+      input.segments = chat_segments({{{0, 40, {{4, 13}, {17, 22}, {26, 40}}}}}, 40, segment_length);
+      const at::NoGradGuard no_gradients;
+      const at::Tensor expected_TV = testing::logits_of(model, input)[0];
+
+      DecodeBatch batch(model);
+      const DecodeRow row{budget,
+                          {RoutingMode::kLastPromptToken, segment_length, 0, {{4, 13}, {17, 22}}}};
+      at::Tensor found_V = batch.prefill({{ids.begin(), ids.begin() + 26}}, {row}, 2048)[0];
+      for (int64_t token = 26; token < 40; ++token) {
+        EXPECT_LT((found_V - expected_TV[token - 1]).abs().max().item<double>(), kTolerance) << token;
+        found_V = batch.decode({ids[static_cast<size_t>(token)]})[0];
+      }
+      EXPECT_LT((found_V - expected_TV[39]).abs().max().item<double>(), kTolerance);
+    }
+  }
 }
 
 TEST(DecodeBatch, RouterOnlySizeEmbeddingAndInputIndependentMasksAgreeToo) {

@@ -75,7 +75,7 @@ std::vector<int64_t> random_choice(SplitMix64& random, int64_t count, int64_t nu
 int64_t use(ExpertCache& cache, const std::vector<int64_t>& keys) {
   int64_t hits = 0;
   cache.choose(keys);
-  cache.set_current_layer(0);
+  cache.set_position(0);
   for (const int64_t key : keys) {
     if (cache.slot_of(key) < 0) continue;
     ++hits;
@@ -131,7 +131,7 @@ TEST(ExpertCache, EvictsWhatTheWalkNeedsLast) {
   int64_t misses = 0;
   for (int64_t round = 0; round < 10; ++round) {
     for (int64_t layer = 0; layer < 5; ++layer) {
-      cache.set_current_layer(layer);
+      cache.set_position(layer);
       if (cache.slot_of(layer) < 0) {
         ++misses;
         ASSERT_TRUE(cache.place(layer));
@@ -146,7 +146,7 @@ TEST(ExpertCache, EvictsWhatTheWalkNeedsLast) {
 TEST(ExpertCache, DoesNotEvictWhatIsNeededSoonerForWhatIsNeededLater) {
   ExpertCache cache({1, 3, 1}, EvictionPolicy::kLeastRecentlyUsed, 0.9);
   cache.choose({0, 1, 2});
-  cache.set_current_layer(1);
+  cache.set_position(1);
   ASSERT_TRUE(cache.place(1));
   cache.set_locked(cache.slot_of(1), false);
   EXPECT_FALSE(cache.place(2));
@@ -160,10 +160,25 @@ TEST(ExpertCache, ReadsAheadOnlyIntoSlotsThatTheWalkHasLeft) {
   cache.set_locked(cache.slot_of(3), false);
   EXPECT_FALSE(cache.place(1));
   cache.set_locked(cache.slot_of(0), false);
-  cache.set_current_layer(1);
+  cache.set_position(1);
   const auto placement = cache.place(1);
   ASSERT_TRUE(placement);
   EXPECT_EQ(placement->evicted_key, 0);
+}
+
+// A layer with more experts than there are slots is walked through in parts.
+TEST(ExpertCache, LetsGoOfThePartOfALayerThatTheWalkHasPassed) {
+  ExpertCache cache({2, 8, 4}, EvictionPolicy::kLeastRecentlyUsed, 0.9);
+  cache.choose({0, 1, 2, 3, 4});
+  ASSERT_TRUE(cache.place(0));
+  ASSERT_TRUE(cache.place(1));
+  for (const int64_t key : {0, 1}) cache.set_locked(cache.slot_of(key), false);
+  EXPECT_FALSE(cache.place(2));
+  cache.set_position(2);
+  EXPECT_TRUE(cache.place(2));
+  EXPECT_TRUE(cache.place(3));
+  EXPECT_EQ(cache.slot_of(0), -1);
+  EXPECT_EQ(cache.slot_of(1), -1);
 }
 
 }  // namespace

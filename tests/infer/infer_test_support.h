@@ -79,9 +79,8 @@ inline GenerationRequest greedy_request(std::vector<int32_t> prompt, int64_t bud
   return request;
 }
 
-// float32 logits [T, V] of one row: the prompt of `request`, then `ids`.
-inline at::Tensor full_forward_logits(const Model& model, const GenerationRequest& request,
-                                      const std::vector<int32_t>& ids) {
+// One row: the prompt of `request`, then `ids`, under the segments of the request.
+inline ModelInput full_input(const GenerationRequest& request, const std::vector<int32_t>& ids) {
   std::vector<int64_t> tokens(request.prompt.begin(), request.prompt.end());
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   const int64_t num_tokens = std::ssize(tokens);
@@ -91,14 +90,46 @@ inline at::Tensor full_forward_logits(const Model& model, const GenerationReques
   input.budget_of_row = {request.budget};
   input.segments = fixed_segments(1, num_tokens, request.segment_length);
   if (request.routing == RoutingMode::kLastPromptToken) {
+    // Turn by turn: the rest of the turn's prompt and the first S tokens of its answer, then S at a time.
+    input.segments.segments.clear();
+    int64_t turn = 0;
+    for (const ResponseSpan& response : request.responses) {
+      int64_t at = std::min(response.begin + request.segment_length, response.end);
+      input.segments.segments.push_back({0, turn, at, response.begin - 1});
+      for (; at < response.end; at += request.segment_length) {
+        input.segments.segments.push_back({0, at, std::min(at + request.segment_length, response.end), at});
+      }
+      turn = response.end;
+    }
     int64_t end = std::min(prompt + request.segment_length, num_tokens);
-    input.segments.segments = {{0, 0, end, prompt - 1}};
+    input.segments.segments.push_back({0, turn, end, prompt - 1});
     for (; end < num_tokens; end += request.segment_length) {
       input.segments.segments.push_back({0, end, std::min(end + request.segment_length, num_tokens), end});
     }
   }
+  return input;
+}
+
+// float32 logits [T, V] of that row.
+inline at::Tensor full_forward_logits(const Model& model, const GenerationRequest& request,
+                                      const std::vector<int32_t>& ids) {
   const at::NoGradGuard no_gradients;
-  return logits_of(model, input)[0];
+  return logits_of(model, full_input(request, ids))[0];
+}
+
+// How many of `ids` the row has before it needs expert `expert` of MoE layer `layer`; -1 if it never does. The
+// last id is chosen, but never fed.
+inline int64_t first_use_of_expert(const Model& model, const GenerationRequest& request,
+                                   const std::vector<int32_t>& ids, int64_t layer, int64_t expert) {
+  const at::NoGradGuard no_gradients;
+  const ModelInput input = full_input(request, {ids.begin(), ids.end() - 1});
+  const at::Tensor mask_QLE = model.forward(input).plan->mask_QLE;
+  for (int64_t q = 0; q < mask_QLE.size(0); ++q) {
+    if (mask_QLE[q][layer][expert].item<float>() == 0) continue;
+    const int64_t begin = input.segments.segments[static_cast<size_t>(q)].begin;
+    return std::max<int64_t>(0, begin - std::ssize(request.prompt) + 1);
+  }
+  return -1;
 }
 
 }  // namespace smoe::testing

@@ -60,7 +60,7 @@ TEST_F(Prompts, TheBosPolicyDecidesTheFirstToken) {
   EXPECT_THAT(encode_prompt(tokenizer, "ab", BosPolicy::kAuto), ElementsAre(2, 3));
   EXPECT_THROW(encode_prompt(tokenizer, "ab", BosPolicy::kAlways), ConfigError);
   EXPECT_THAT(
-      plain_dialogue(tokenizer, BosPolicy::kNever)({{"user", "a"}, {"assistant", "b"}, {"user", "a"}}),
+      plain_dialogue(tokenizer, BosPolicy::kNever)({{"user", "a"}, {"assistant", "b"}, {"user", "a"}}).ids,
       ElementsAre(2, 3, 2));
 }
 

@@ -40,6 +40,57 @@ TEST(RowRouting, AnyDivisionIntoForwardsRoutesEveryTokenByItsDefinition) {
   }
 }
 
+// The selector of every token of a dialogue as training has it.
+std::vector<int64_t> training_selectors(const std::vector<ResponseSpan>& responses, int64_t num_tokens,
+                                        int64_t segment_length) {
+  std::vector<int64_t> selectors;
+  for (const Segment& segment :
+       chat_segments({{{0, num_tokens, responses}}}, num_tokens, segment_length).segments) {
+    selectors.resize(static_cast<size_t>(segment.end), segment.selector);
+  }
+  return selectors;
+}
+
+TEST(RowRouting, DialoguesAreRoutedTurnByTurnAsInTrainingHoweverTheyAreDivided) {
+  // Turns of several lengths; the second answer is empty.
+  const std::vector<ResponseSpan> earlier = {{3, 9}, {11, 11}, {12, 20}};
+  constexpr int64_t kPrompt = 27, kTokens = 40;
+  for (const int64_t length : {1, 2, 3, 5, 8, 50}) {
+    std::vector<ResponseSpan> all = earlier;
+    all.push_back({kPrompt, kTokens});
+    const std::vector<int64_t> expected = training_selectors(all, kTokens, length);
+    for (const int64_t piece : {1, 2, 4, 10, 100}) {
+      const RowRouting routing{RoutingMode::kLastPromptToken, length, kPrompt, earlier};
+      int64_t current = -1;
+      int64_t position = 0;
+      while (position < kTokens) {
+        const int64_t end = position < kPrompt ? routing.piece_end(position, piece) : position + 1;
+        ASSERT_GT(end, position);
+        SegmentMap map{1, end - position, {}};
+        append_segments(routing, 0, position, end - position, end - position, map);
+        map.check();
+        for (const Segment& segment : map.segments) {
+          if (segment.selector != kCarriedSelector) current = position + segment.selector;
+          for (int64_t token = segment.begin; token < segment.end; ++token) {
+            EXPECT_EQ(current, expected[static_cast<size_t>(position + token)])
+                << "S " << length << ", pieces of " << piece << ", token " << position + token;
+          }
+        }
+        position = end;
+      }
+    }
+  }
+}
+
+TEST(RowRouting, PiecesStaySmallWhereTheRoutingAllowsIt) {
+  const RowRouting routing{RoutingMode::kLastPromptToken, 2, 30, {{10, 20}}};
+  EXPECT_EQ(routing.piece_end(0, 4), 10);    // up to the selector of the first turn
+  EXPECT_EQ(routing.piece_end(10, 4), 14);   // inside the answer
+  EXPECT_EQ(routing.piece_end(14, 8), 20);   // the next turn would not be whole
+  EXPECT_EQ(routing.piece_end(20, 4), 30);
+  EXPECT_EQ(routing.piece_end(0, 100), 30);
+}
+
 TEST(RowRouting, PaddingSharesTheLastSegment) {
   SegmentMap map{2, 10, {}};
   append_segments({RoutingMode::kSegments, 4, 5}, 0, 0, 5, 10, map);

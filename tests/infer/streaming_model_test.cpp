@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "infer/infer_test_support.h"
 #include "infer/streaming_test_support.h"
 #include "smoe/core/error.h"
 #include "smoe/infer/decode_batch.h"
@@ -122,6 +123,30 @@ TEST(StreamingModel, HoldsNoRoutedExpertsAmongItsParameters) {
   }
 }
 
+// A prompt of many segments needs all experts of a layer; 6 slots hold one choice of one layer.
+TEST(StreamingModel, LongPromptsAndManyRowsNeedNoMoreSlotsThanOneChoice) {
+  for (const auto architecture : {Architecture::kSteppedMoe, Architecture::kVanillaMoe}) {
+    const PackagedModel packaged(testing::tiny_config(architecture));
+    for (const int64_t num_slots : {6, 7}) {
+      const StreamingModel streaming = open_streaming_model(packaged.options(num_slots));
+      const auto run = [&](const Model& model) {
+        std::vector<std::vector<int32_t>> prompts;
+        std::vector<DecodeRow> rows;
+        for (int64_t row = 0; row < 5; ++row) {
+          prompts.emplace_back();
+          for (int32_t i = 0; i < 30 - row; ++i) prompts.back().push_back((i * 7 + 3) % 61);
+          rows.push_back({row % 3, {RoutingMode::kSegments, 1 + row, 0}});
+        }
+        DecodeBatch batch(model);
+        std::vector<at::Tensor> all = {batch.prefill(prompts, rows, 2048)};
+        for (int32_t step = 0; step < 8; ++step) all.push_back(batch.decode(std::vector<int32_t>(5, step)));
+        return all;
+      };
+      expect_equal(run(streaming.model), run(packaged.model), fmt::format("{} slots", num_slots));
+    }
+  }
+}
+
 TEST(StreamingModel, GoesOnAfterAFailedForward) {
   const PackagedModel packaged(testing::tiny_config(Architecture::kSteppedMoe));
   StreamingModel streaming = open_streaming_model(packaged.options(8));
@@ -136,6 +161,45 @@ TEST(StreamingModel, GoesOnAfterAFailedForward) {
   EXPECT_THROW(decode(streaming.model, 2, 4, 6), DataError);
   for (int64_t expert = 0; expert < 8; ++expert) faulty.fail(package.block(1, expert).offset, 0);
   expect_equal(decode(streaming.model, 2, 4, 6), decode(packaged.model, 2, 4, 6), "after the failure");
+}
+
+// An expert of MoE layer 1 that can never be read ends the rows that choose it, and no others.
+TEST(StreamingModel, AReadErrorEndsOnlyTheRequestsThatNeedTheExpert) {
+  const PackagedModel packaged(testing::tiny_config(Architecture::kSteppedMoe));
+  const StreamingPackage package(packaged.path());
+  const testing::PieceTokenizer tokenizer = testing::word_tokenizer();
+  std::vector<GenerationRequest> requests;
+  for (int64_t i = 0; i < 8; ++i) {
+    requests.push_back(testing::greedy_request(testing::random_prompt(5 + i, i), i % 2, 3,
+                                               RoutingMode::kSegments, 12));
+  }
+  const std::vector<GenerationResult> expected = Generator(packaged.model, tokenizer).generate(requests);
+  for (int64_t broken = 0; broken < 8; ++broken) {
+    auto reader = std::make_unique<testing::FaultyReader>(
+        make_block_reader(package.experts_path(), store_config().reader));
+    reader->fail(package.block(1, broken).offset, int64_t{1} << 40);
+    StreamingModel streaming = open_streaming_model(packaged.options(24));
+    streaming.model.set_expert_provider(
+        std::make_shared<ExpertStore>(package, 24, store_config(), std::move(reader)));
+    // Few rows, so that some of the requests are admitted while others run.
+    const std::vector<GenerationResult> found =
+        Generator(streaming.model, tokenizer, {.max_rows = 5}).generate(requests);
+    int64_t num_failed = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      // When the row needs the expert for the first time, by a forward over everything it would say.
+      const int64_t first = testing::first_use_of_expert(packaged.model, requests[i], expected[i].ids, 1, broken);
+      const bool fails = first >= 0;
+      num_failed += fails ? 1 : 0;
+      EXPECT_EQ(found[i].finish, fails ? FinishReason::kFailed : FinishReason::kLength) << broken << " " << i;
+      const auto length = fails ? static_cast<size_t>(first) : expected[i].ids.size();
+      EXPECT_EQ(found[i].ids, (std::vector<int32_t>(expected[i].ids.begin(), expected[i].ids.begin() +
+                                                    static_cast<std::ptrdiff_t>(length))));
+      if (fails) {
+        EXPECT_THAT(found[i].error, ::testing::HasSubstr(fmt::format("expert {} of MoE layer 1", broken)));
+      }
+    }
+    EXPECT_LT(num_failed, 8) << broken;
+  }
 }
 
 TEST(ParseByteCount, TakesUnitsAndNamesWhatItCannotRead) {

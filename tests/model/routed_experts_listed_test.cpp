@@ -50,6 +50,24 @@ TEST(RoutedExpertsListed, EqualsTheMaskedDenseReference) {
   }
 }
 
+TEST(ListedExpertsSum, DoesNotDependOnTheParts) {
+  const Case c{.num_experts = 7, .dim = 160, .expert_dim = 130, .segments = {{0, 30}, {30, 90}, {90, 91}}};
+  const ExpertWeights weights = random_weights(c);
+  const at::Tensor x_ND = at::randn({91, c.dim});
+  const at::Tensor mask_QE = mask_of(c);
+  const std::vector<int64_t> selected = selected_experts(mask_QE.unsqueeze(1)).front();
+  const at::Tensor whole =
+      routed_experts_listed(x_ND, list_resident_experts(weights, selected), mask_QE, c.segments);
+  for (const int64_t size : {1, 2, 4}) {
+    ListedExpertsSum sum(x_ND, {c.dim, c.expert_dim}, mask_QE, c.segments);
+    for (int64_t begin = 0; begin < std::ssize(selected); begin += size) {
+      const int64_t end = std::min(begin + size, std::ssize(selected));
+      sum.add(list_resident_experts(weights, {selected.begin() + begin, selected.begin() + end}));
+    }
+    EXPECT_TRUE(at::equal(sum.total(), whole)) << size;
+  }
+}
+
 TEST(RoutedExpertsListed, RefusesAMaskWithExpertsThatAreNotListed) {
   const Case c{.segments = {{0, 2}}};
   EXPECT_THROW(routed_experts_listed(at::randn({2, c.dim}), list_resident_experts(random_weights(c), {0, 2}),

@@ -46,7 +46,10 @@ class ChatRenderer {
   // answer. Thread-safe.
   ChatExample render(const Conversation& messages) const;
 
-  // The tokens after which the answer to a dialogue begins (its last message is the user's).
+  // The tokens after which the answer to a dialogue begins (its last message is the user's), with the answers
+  // that the dialogue has already.
+  ChatExample open_dialogue(const Conversation& messages) const;
+  // Its tokens alone.
   std::vector<int32_t> prompt(const Conversation& messages) const;
 
   const ChatStop& stop() const { return stop_; }

@@ -9,8 +9,9 @@
 
 namespace smoe {
 
-// The tokens that training put before an answer. The last turn must be the user's (DataError). The tokenizer
-// of `renderer` must outlive the function.
+// The tokens that training put before an answer, and where the earlier answers stand, so that each turn is
+// routed as in training. The last turn must be the user's (DataError). The tokenizer of `renderer` must
+// outlive the function.
 DialogueEncoder chat_dialogue(std::shared_ptr<const ChatRenderer> renderer);
 
 // Makes `request` answer as the model was fine-tuned: experts by the last prompt token, an end where the

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -32,8 +33,9 @@ class DecodeBatch {
   explicit DecodeBatch(const Model& model) : model_(model) {}
 
   // Appends rows that hold `prompts` (none empty; `rows[i].routing.prompt_tokens` is set here) and returns
-  // the logits of their last tokens. Prompts are padded on the right to the longest, and fed `chunk_tokens`
-  // at a time; those routed by their last token stay whole, because the experts of their first token need it.
+  // the logits of their last tokens. Pieces of prompts are padded on the right to the longest. They have
+  // `chunk_tokens` tokens, more where a turn of a dialogue is longer: its experts are chosen by its last
+  // prompt token, so that its first tokens cannot be fed before that one is known.
   at::Tensor prefill(const std::vector<std::vector<int32_t>>& prompts, std::vector<DecodeRow> rows,
                      int64_t chunk_tokens);
   // Appends one token to each row and returns the logits of these tokens.

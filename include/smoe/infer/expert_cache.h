@@ -38,8 +38,9 @@ class ExpertCache {
   // A new choice: its keys (ascending) count as used once more. Replaces the previous one.
   void choose(const std::vector<int64_t>& keys);
   const std::vector<int64_t>& chosen() const { return chosen_; }
-  // Where the walk through the choice stands.
-  void set_current_layer(int64_t layer) { current_layer_ = layer; }
+  // Where the walk through the choice stands: the first key that it still needs. Keys are walked in ascending
+  // order.
+  void set_position(int64_t key) { position_ = key; }
 
   // The slot of a key, or -1.
   int64_t slot_of(int64_t key) const { return slot_of_key_[static_cast<size_t>(key)]; }
@@ -64,7 +65,8 @@ class ExpertCache {
     bool locked = false;
     uint64_t last_use = 0;
   };
-  // Layers until the current choice needs the key again; -1 if it does not.
+  // Layers until the current choice needs the key again; -1 if it does not, all layers if the walk has just
+  // passed it.
   int64_t distance(int64_t key) const;
   double frequency(int64_t key) const;
   bool may_replace(int64_t evicted_key, int64_t key) const;
@@ -75,7 +77,7 @@ class ExpertCache {
   double decay_;
   int64_t layer_size_;
   int64_t num_layers_;
-  int64_t current_layer_ = 0;
+  int64_t position_ = 0;
   uint64_t clock_ = 0;
   int64_t num_choices_ = 0;
   std::vector<Slot> slots_;

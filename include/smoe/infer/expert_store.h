@@ -3,7 +3,8 @@
 //
 // When a forward pass has chosen its experts, the reads of everything that is missing start at once, in the
 // order of the layers; each layer then waits for its own experts only, while those of later layers are still
-// on their way. Where a choice is larger than the slots, reads start as layers let go of theirs. Forward
+// on their way. Where a choice is larger than the slots, reads start as layers let go of theirs; where a
+// single layer is (a prompt of many segments), it is walked through in parts. Forward
 // passes of different threads take turns: two choices in one set of slots would evict each other.
 #pragma once
 
@@ -96,6 +97,7 @@ class ExpertStore final : public ExpertProvider {
   ~ExpertStore() override;
 
   std::unique_ptr<ExpertDelivery> begin(const ExpertDemand& demand) override;
+  int64_t most_experts() const override { return num_slots_; }
 
   int64_t num_slots() const { return num_slots_; }
   int64_t slot_bytes() const { return package_.layout().block_bytes * num_slots_; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "smoe/infer/sampler.h"
+#include "smoe/routing/chat_segments.h"
 #include "smoe/routing/routing_mode.h"
 
 namespace smoe {
@@ -18,8 +19,9 @@ enum class FinishReason {
   kEos,        // a stop id was chosen
   kLength,     // max_new_tokens or the context limit was reached
   kCancelled,  // by the callback or by cancel()
+  kFailed,     // an expert that it needs could not be read
 };
-// "stop", "eos", "length" or "cancelled".
+// "stop", "eos", "length", "cancelled" or "failed".
 std::string finish_reason_name(FinishReason reason);
 
 // What a streaming caller learns. Every request that is not cancelled ends with exactly one event whose
@@ -30,10 +32,14 @@ struct TokenEvent {
   std::string text;               // new text, complete in UTF-8; may be empty
   std::optional<double> logprob;  // of `token`, if asked for
   std::optional<FinishReason> finish;
+  std::string error;  // with kFailed: what went wrong
 };
 
 struct GenerationRequest {
   std::vector<int32_t> prompt;  // not empty; BOS and templates are the caller's
+  // Earlier answers inside the prompt of a dialogue, in order: with routing kLastPromptToken each turn has the
+  // experts that its own last prompt token chooses, as in training.
+  std::vector<ResponseSpan> responses;
   int64_t budget = 0;           // index into the model's budgets; ignored by dense models
   int64_t segment_length = 32;  // S: tokens between two choices of experts; ignored unless stepped_moe
   RoutingMode routing = RoutingMode::kSegments;
@@ -73,6 +79,7 @@ struct GenerationResult {
   std::vector<double> logprobs;  // one an id, if asked for
   std::string text;              // the text of `ids`, cut at the stop string
   FinishReason finish = FinishReason::kLength;
+  std::string error;                // with kFailed: what went wrong
   std::optional<std::string> stop;  // the stop string that ended it
   std::optional<int32_t> stop_id;   // the stop id that ended it
   GenerationStats stats;

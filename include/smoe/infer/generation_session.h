@@ -20,10 +20,11 @@ struct SessionLimits {
   int64_t max_rows = 32;          // requests that run at the same time; the others wait in order
   int64_t prefill_tokens = 8192;  // most tokens of prompts fed at one time, padding included (a longer prompt
                                   // is fed alone)
-  int64_t chunk_tokens = 2048;    // longer prompts are fed in pieces, except where routed by their last token
+  int64_t chunk_tokens = 2048;    // longer prompts are fed in pieces (as DecodeBatch::prefill does)
 };
 
-// Not thread-safe. After step() has thrown, the session must not be used any more.
+// Not thread-safe. A request that needs an expert which cannot be read ends with kFailed, and the others go
+// on; after step() has thrown anything else, the session must not be used any more.
 class GenerationSession {
  public:
   // `model` and `tokenizer` must outlive the session.
@@ -53,8 +54,13 @@ class GenerationSession {
  private:
   struct Running;
 
+  using Requests = std::vector<std::unique_ptr<Running>>;
+
   void admit();
-  std::vector<std::unique_ptr<Running>> next_group();
+  at::Tensor prefill(Requests& group);
+  at::Tensor decode_tokens();
+  void give_up(Requests& requests, const ExpertReadError& error);
+  Requests next_group();
   void decode();
   void accept(Running& running, std::span<const float> logits);
   void deliver(Running& running, TokenEvent event);
@@ -67,7 +73,7 @@ class GenerationSession {
   SessionLimits limits_;
   DecodeBatch batch_;
   std::deque<std::unique_ptr<Running>> waiting_;
-  std::vector<std::unique_ptr<Running>> running_;  // one a row of the batch
+  Requests running_;  // one a row of the batch
   std::vector<GenerationResult> finished_;
   std::unordered_set<int64_t> cancelled_;
   int64_t next_request_ = 0;

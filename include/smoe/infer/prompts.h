@@ -10,6 +10,7 @@
 
 #include "smoe/data/bos_policy.h"
 #include "smoe/data/tokenizer.h"
+#include "smoe/routing/chat_segments.h"
 
 namespace smoe {
 
@@ -25,8 +26,14 @@ struct DialogueTurn {
   std::string text;
 };
 
-// Turns a dialogue into the ids that the assistant's answer continues. A chat template is one such function.
-using DialogueEncoder = std::function<std::vector<int32_t>(const std::vector<DialogueTurn>& turns)>;
+// The ids that the assistant's answer continues, and which of them are earlier answers of a template.
+struct DialoguePrompt {
+  std::vector<int32_t> ids;
+  std::vector<ResponseSpan> responses = {};
+};
+
+// Turns a dialogue into a prompt. A chat template is one such function.
+using DialogueEncoder = std::function<DialoguePrompt(const std::vector<DialogueTurn>& turns)>;
 
 // The turns' texts one after the other, without marks of roles: what a model knows before it is fine-tuned.
 // `tokenizer` must outlive the function.

@@ -30,11 +30,9 @@ struct StreamingModel {
 // do.
 StreamingModel open_streaming_model(const StreamingOptions& options);
 
-// Where a layer's experts do not all fit into the slots, prompts go in segment by segment of `segment_length`
-// tokens (token by token for a vanilla MoE), and no more rows together than there are slots for their
-// choices.
-void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, int64_t segment_length,
-                  SessionLimits& limits);
+// No more rows of a Stepped MoE together than there are slots for their choices: beyond that, every token
+// would read again what a choice of another row has pushed out.
+void fit_to_slots(const ExpertStore& experts, const ModelConfig& config, SessionLimits& limits);
 
 // "512MiB", "1.5GiB", "300MB", "4096": a positive number of bytes. Throws ConfigError for anything else.
 int64_t parse_byte_count(std::string_view text);

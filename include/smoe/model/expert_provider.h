@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "smoe/core/config_visitors.h"
+#include "smoe/core/error.h"
 
 namespace smoe {
 
@@ -51,14 +54,33 @@ struct ExpertDemand {
   bool is_new_choice = false;  // at least one segment has chosen its experts in this pass
 };
 
+// An expert that could not be read. The forward pass has changed nothing that a later one would see, so that
+// it may be run again without the rows that need the expert.
+class ExpertReadError : public DataError {
+ public:
+  ExpertReadError(const std::string& message, int64_t expert) : DataError(message), expert_(expert) {}
+  ExpertReadError(const ExpertReadError& error, std::vector<int64_t> rows)
+      : ExpertReadError(error.what(), error.expert_) {
+    rows_ = std::move(rows);
+  }
+  int64_t expert() const { return expert_; }
+  // Rows of the batch that need it, ascending: known once the error comes out of Model::forward.
+  const std::vector<int64_t>& rows() const { return rows_; }
+
+ private:
+  int64_t expert_;
+  std::vector<int64_t> rows_;
+};
+
 // The experts of one forward pass on their way.
 class ExpertDelivery {
  public:
   virtual ~ExpertDelivery() = default;
   // The views of `experts` (ascending; those of the demand, if it named any) of MoE layer `layer`, in their
-  // order. Waits until they are in memory. Layers are asked for once each, in ascending order; views are
-  // valid until the next call and no longer than the delivery. Throws DataError if an expert cannot be read,
-  // ConfigError if a layer needs more experts at once than there is memory for.
+  // order. Waits until they are in memory. Layers are asked for in ascending order: once each, or, where a
+  // layer has more experts than the provider's most_experts(), part by part in ascending order, all parts but
+  // the last of that size. Views are valid until the next call and no longer than the delivery. Throws
+  // ExpertReadError if an expert cannot be read.
   virtual std::vector<ExpertView> wait(int64_t layer, const std::vector<int64_t>& experts) = 0;
 };
 
@@ -68,6 +90,8 @@ class ExpertProvider {
   virtual ~ExpertProvider() = default;
   // Called as soon as the demand of a forward pass is known. The provider must outlive the delivery.
   virtual std::unique_ptr<ExpertDelivery> begin(const ExpertDemand& demand) = 0;
+  // Experts of a layer that can be in memory together.
+  virtual int64_t most_experts() const { return std::numeric_limits<int64_t>::max(); }
 };
 
 }  // namespace smoe

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "smoe/model/expert_provider.h"
@@ -25,6 +26,24 @@ struct ListedExperts {
 // and how they are encoded does not change a bit of the result, for the same number of threads.
 at::Tensor routed_experts_listed(const at::Tensor& x_ND, const ListedExperts& listed,
                                  const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
+
+// The same sum where not all experts are in memory together: `add` takes them part by part. Bit for bit that
+// of routed_experts_listed, however they are divided.
+class ListedExpertsSum {
+ public:
+  // `segments` must outlive the sum.
+  ListedExpertsSum(const at::Tensor& x_ND, const ExpertShape& shape, const at::Tensor& mask_QE,
+                   const std::vector<TokenRange>& segments);
+  ~ListedExpertsSum();
+  // Parts come in ascending order of their experts; each expert once.
+  void add(const ListedExperts& part);
+  // y [N, D], when all parts were added.
+  at::Tensor total() const;
+
+ private:
+  struct Job;
+  std::unique_ptr<Job> job_;
+};
 
 // Views of float32 weights stacked on the CPU, which must outlive them.
 ListedExperts list_resident_experts(const ExpertWeights& weights, std::vector<int64_t> experts);

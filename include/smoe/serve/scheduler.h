@@ -1,8 +1,8 @@
 // The one thread that owns the model: takes requests from any thread, runs them together in a generation
 // session, and hands their tokens back through tickets.
 //
-// Where a forward pass fails (an expert that cannot be read, for example), nothing says which of the requests
-// in it is to blame. Each of them is then run again by itself, without sending again what was sent; the ones
+// An expert that cannot be read ends the requests that need it (see GenerationSession). Where a forward pass
+// fails in another way, nothing says which of the requests in it is to blame. Each of them is then run again by itself, without sending again what was sent; the ones
 // that fail alone too get the error, the others go on.
 #pragma once
 
