@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "decoder_layer.h"
+#include "layer_forward.h"
+#include "recompute.h"
 #include "smoe/core/error.h"
 #include "smoe/model/initialization.h"
 #include "smoe/model/layers.h"
@@ -13,6 +15,8 @@
 
 namespace smoe {
 namespace {
+
+using torch::autograd::variable_list;
 
 // The map's segments as ranges of the flattened tokens.
 std::vector<TokenRange> flattened_ranges(const SegmentMap& segments) {
@@ -33,14 +37,6 @@ std::vector<TokenRange> single_token_ranges(int64_t num_tokens) {
   return ranges;
 }
 
-// What every layer of one forward needs.
-struct ForwardContext {
-  const ModelInput* input = nullptr;
-  RotaryTable rotary;
-  at::Tensor attention_mask;
-  const KvCache* prefix = nullptr;  // before the tokens of all rows
-};
-
 // What the MoE layers of a forward without gradients have instead of stacked weights.
 struct InferenceExperts {
   ExpertDemand demand;
@@ -53,9 +49,18 @@ bool runs_listed(const at::Tensor& h_BTD) {
   return !at::GradMode::is_enabled() && h_BTD.is_cpu() && h_BTD.scalar_type() == at::kFloat;
 }
 
-at::Tensor add_shared_expert(const DecoderLayer& layer, const at::Tensor& x_BTD,
-                             const at::Tensor& routed_BTD) {
-  return layer.shared_expert.gate_FD.defined() ? swiglu(x_BTD, layer.shared_expert) + routed_BTD : routed_BTD;
+void add_router_losses(const TokenRouting& routing, TokenRouterLosses& losses) {
+  const at::Tensor probability_sum_1E = routing.probability_sum_E.unsqueeze(0);
+  const at::Tensor count_1E = routing.selected_count_E.unsqueeze(0);
+  if (!losses.probability_sum_LE.defined()) {
+    losses.probability_sum_LE = probability_sum_1E;
+    losses.selected_count_LE = count_1E;
+    losses.z_loss_sum = routing.z_loss_sum;
+    return;
+  }
+  losses.probability_sum_LE = at::cat({losses.probability_sum_LE, probability_sum_1E});
+  losses.selected_count_LE = at::cat({losses.selected_count_LE, count_1E});
+  losses.z_loss_sum = losses.z_loss_sum + routing.z_loss_sum;
 }
 
 // The segments that make a choice of their own, as opposed to carrying on an earlier one.
@@ -85,6 +90,7 @@ struct Model::Implementation {
   at::Tensor output_VD;  // undefined when tied
   ExpertPlacement placement;
   std::shared_ptr<ExpertProvider> provider;
+  ActivationCheckpointing checkpointing;
 
   Implementation(const ModelConfig& model_config, at::Device model_device, at::ScalarType dtype,
                  ExpertPlacement expert_placement);
@@ -94,11 +100,14 @@ struct Model::Implementation {
   at::Tensor count_per_segment(const SegmentMap& segments, const ModelInput& input) const;
   at::Tensor count_per_token(const ModelInput& input) const;
   at::Tensor size_embedding_BD(const ModelInput& input) const;
-  ForwardContext make_context(const ModelInput& input) const;
+  LayerContext make_context(const ModelInput& input) const;
   at::Tensor embed(const ModelInput& input) const;
-  at::Tensor attend(int64_t index, const at::Tensor& h_BTD, const ForwardContext& context) const;
-  at::Tensor run_dense_layers(at::Tensor h_BTD, const ForwardContext& context) const;
-  at::Tensor run_moe_layers(at::Tensor h_BTD, const ForwardContext& context, ModelOutput& output) const;
+  LayerRun layer_run(int64_t index, const LayerContext& context) const;
+  at::Tensor run_layer(const LayerRun& run, const RecomputedBody& body, const variable_list& inputs,
+                       TokenRouterLosses* losses) const;
+  at::Tensor run_dense_layers(at::Tensor h_BTD, const LayerContext& context) const;
+  at::Tensor run_moe_layers(at::Tensor h_BTD, const ModelInput& input, const LayerContext& context,
+                            ModelOutput& output) const;
   RoutingPlan route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                              const SelectionControls& controls) const;
   InferenceExperts start_inference_experts(const ModelInput& input, const ModelOutput& output) const;
@@ -107,8 +116,6 @@ struct Model::Implementation {
   std::vector<ExpertView> wait_for_experts(int64_t moe_layer, const std::vector<int64_t>& experts,
                                            const at::Tensor& mask_QE,
                                            const InferenceExperts& inference) const;
-  at::Tensor token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD, const at::Tensor& count_N,
-                                TokenRouterLosses& losses) const;
 };
 
 Model::Implementation::Implementation(const ModelConfig& model_config, at::Device model_device,
@@ -189,8 +196,8 @@ at::Tensor Model::Implementation::size_embedding_BD(const ModelInput& input) con
   return size_embedding.index_select(0, budgets_B);
 }
 
-ForwardContext Model::Implementation::make_context(const ModelInput& input) const {
-  ForwardContext context{&input, {}, {}, input.cache ? input.cache->prefix() : input.shared_prefix};
+LayerContext Model::Implementation::make_context(const ModelInput& input) const {
+  LayerContext context{{}, {}, input.cache, input.cache ? input.cache->prefix() : input.shared_prefix};
   const int64_t num_tokens = input.tokens_BT.size(1);
   const at::ScalarType dtype = token_embedding_VD.scalar_type();
   at::Tensor positions = input.positions_BT;
@@ -216,19 +223,27 @@ at::Tensor Model::Implementation::embed(const ModelInput& input) const {
   return at_input ? h_BTD + size_embedding_BD(input).unsqueeze(1) : h_BTD;
 }
 
-at::Tensor Model::Implementation::attend(int64_t index, const at::Tensor& h_BTD,
-                                         const ForwardContext& context) const {
-  const DecoderLayer& layer = layers[static_cast<size_t>(index)];
-  const at::Tensor normed = rms_norm(h_BTD, layer.attention_norm, config.norm_eps);
-  return h_BTD + attention(normed, layer.attention, config, context.rotary, context.attention_mask,
-                           {context.input->cache, context.prefix, index});
+LayerRun Model::Implementation::layer_run(int64_t index, const LayerContext& context) const {
+  return {config, layers[static_cast<size_t>(index)], index, context};
 }
 
-at::Tensor Model::Implementation::run_dense_layers(at::Tensor h_BTD, const ForwardContext& context) const {
+// The hidden state that `body` gives first; what it gives besides are the sums of a token router.
+at::Tensor Model::Implementation::run_layer(const LayerRun& run, const RecomputedBody& body,
+                                            const variable_list& inputs, TokenRouterLosses* losses) const {
+  const bool recompute = checkpointing.covers(run.index, config.num_dense_layers);
+  const variable_list outputs =
+      recompute ? recompute_in_backward(body, inputs, layer_parameters(run.layer)) : body(inputs);
+  if (losses != nullptr) add_router_losses({{}, outputs[1], outputs[3], {}, outputs[2]}, *losses);
+  return outputs[0];
+}
+
+at::Tensor Model::Implementation::run_dense_layers(at::Tensor h_BTD, const LayerContext& context) const {
   for (int64_t index = 0; index < config.num_dense_layers; ++index) {
-    const DecoderLayer& layer = layers[static_cast<size_t>(index)];
-    h_BTD = attend(index, h_BTD, context);
-    h_BTD = h_BTD + swiglu(rms_norm(h_BTD, layer.ffn_norm, config.norm_eps), layer.feed_forward);
+    const LayerRun run = layer_run(index, context);
+    const auto body = [run](const variable_list& inputs) {
+      return variable_list{run_dense_layer(run, inputs[0])};
+    };
+    h_BTD = run_layer(run, body, {h_BTD}, nullptr);
   }
   return h_BTD;
 }
@@ -328,51 +343,45 @@ at::Tensor Model::Implementation::run_listed_experts(int64_t moe_layer, const at
   return sum.total();
 }
 
-at::Tensor Model::Implementation::token_routing_mask(const DecoderLayer& layer, const at::Tensor& x_BTD,
-                                                     const at::Tensor& count_N,
-                                                     TokenRouterLosses& losses) const {
-  const TokenRouting routing =
-      route_tokens(x_BTD.flatten(0, 1), layer.router_ED, count_N, config.token_router);
-  const at::Tensor probability_sum_1E = routing.probability_sum_E.unsqueeze(0);
-  const at::Tensor count_1E = routing.selected_count_E.unsqueeze(0);
-  if (!losses.probability_sum_LE.defined()) {
-    losses.probability_sum_LE = probability_sum_1E;
-    losses.selected_count_LE = count_1E;
-    losses.z_loss_sum = routing.z_loss_sum;
-  } else {
-    losses.probability_sum_LE = at::cat({losses.probability_sum_LE, probability_sum_1E});
-    losses.selected_count_LE = at::cat({losses.selected_count_LE, count_1E});
-    losses.z_loss_sum = losses.z_loss_sum + routing.z_loss_sum;
-  }
-  losses.num_tokens = x_BTD.size(0) * x_BTD.size(1);
-  return routing.weight_NE;
-}
-
-at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ForwardContext& context,
-                                                 ModelOutput& output) const {
-  std::vector<TokenRange> ranges;
-  at::Tensor count_N;
-  if (output.plan) {
-    ranges = flattened_ranges(context.input->segments);
-  } else if (output.token_router) {
-    ranges = single_token_ranges(context.input->tokens_BT.numel());
-    count_N = count_per_token(*context.input);
-  }
+at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ModelInput& input,
+                                                 const LayerContext& context, ModelOutput& output) const {
+  const bool plans = output.plan.has_value();
+  // Shared, since a recomputation outlives this call.
+  const auto ranges = std::make_shared<const std::vector<TokenRange>>(
+      plans ? flattened_ranges(input.segments) : single_token_ranges(input.tokens_BT.numel()));
+  const at::Tensor count_N = plans ? at::Tensor() : count_per_token(input);
+  if (!plans) output.token_router->num_tokens = input.tokens_BT.numel();
   std::optional<InferenceExperts> inference;
-  if (runs_listed(h_BTD)) inference = start_inference_experts(*context.input, output);
+  if (runs_listed(h_BTD)) inference = start_inference_experts(output);
   for (int64_t moe_layer = 0; moe_layer < config.num_moe_layers; ++moe_layer) {
-    const int64_t index = config.num_dense_layers + moe_layer;
-    const DecoderLayer& layer = layers[static_cast<size_t>(index)];
-    h_BTD = attend(index, h_BTD, context);
-    const at::Tensor normed = rms_norm(h_BTD, layer.ffn_norm, config.norm_eps);
-    const at::Tensor mask = output.plan ? output.plan->mask_QLE.select(1, moe_layer)
-                                        : token_routing_mask(layer, normed, count_N, *output.token_router);
-    const at::Tensor x_ND = normed.flatten(0, 1);
-    const at::Tensor routed = inference
-                                  ? run_listed_experts(moe_layer, x_ND, mask, ranges, *inference)
-                                  : routed_experts(x_ND, layer.routed_experts, mask.to(x_ND.scalar_type()),
-                                                   ranges, config.routing.mask_gradient);
-    h_BTD = h_BTD + add_shared_expert(layer, normed, routed.view_as(normed));
+    const LayerRun run = layer_run(config.num_dense_layers + moe_layer, context);
+    RoutedExpertsCall experts;
+    if (inference) {
+      experts = [&, moe_layer](const at::Tensor& x_ND, const at::Tensor& mask) {
+        return routed_experts_listed(x_ND, listed_experts(moe_layer, mask, *inference), mask, *ranges);
+      };
+    } else {
+      experts = [run, ranges](const at::Tensor& x_ND, const at::Tensor& mask) {
+        return routed_experts(x_ND, run.layer.routed_experts, mask.to(x_ND.scalar_type()), *ranges,
+                              run.config.routing.mask_gradient);
+      };
+    }
+    if (plans) {
+      const auto body = [run, experts](const variable_list& inputs) {
+        return variable_list{run_planned_layer(run, inputs[0], inputs[1], experts)};
+      };
+      h_BTD = run_layer(run, body, {h_BTD, output.plan->mask_QLE.select(1, moe_layer)}, nullptr);
+    } else {
+      // The second run repeats the choice of the first, whatever its roundings.
+      const auto body = [run, experts, count_N,
+                         chosen_NE = std::make_shared<at::Tensor>()](const variable_list& inputs) {
+        const auto [layer_BTD, routing] = run_self_routed_layer(run, inputs[0], count_N, *chosen_NE, experts);
+        *chosen_NE = routing.selected_NE;
+        return variable_list{layer_BTD, routing.probability_sum_E, routing.z_loss_sum,
+                             routing.selected_count_E};
+      };
+      h_BTD = run_layer(run, body, {h_BTD}, &*output.token_router);
+    }
   }
   return h_BTD;
 }
@@ -387,6 +396,10 @@ void Model::initialize(uint64_t seed) {
   initialize_parameters(implementation_->parameters, implementation_->config, seed);
 }
 
+void Model::set_activation_checkpointing(const ActivationCheckpointing& checkpointing) {
+  implementation_->checkpointing = checkpointing;
+}
+
 void Model::set_expert_provider(std::shared_ptr<ExpertProvider> provider) {
   implementation_->provider = std::move(provider);
 }
@@ -395,7 +408,7 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   const Implementation& self = *implementation_;
   self.check_input(input);
   SMOE_ASSERT(self.placement == ExpertPlacement::kParameters || runs_listed(self.token_embedding_VD));
-  const ForwardContext context = self.make_context(input);
+  const LayerContext context = self.make_context(input);
   at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
   ModelOutput output;
   if (self.config.architecture == Architecture::kSteppedMoe) {
@@ -403,7 +416,9 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   } else if (self.config.architecture == Architecture::kVanillaMoe) {
     output.token_router.emplace();
   }
-  h_BTD = self.run_moe_layers(h_BTD, context, output);
+  if (self.config.architecture != Architecture::kDense) {
+    h_BTD = self.run_moe_layers(h_BTD, input, context, output);
+  }
   output.hidden_BTD = rms_norm(h_BTD, self.final_norm, self.config.norm_eps);
   return output;
 }

@@ -26,7 +26,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 Model build_model(const TrainConfig& config) {
   set_num_threads(config.num_threads);
-  return Model(config.model, resolve_device(config.device));
+  Model model(config.model, resolve_device(config.device));
+  model.set_activation_checkpointing(config.activation_checkpointing);
+  return model;
 }
 
 }  // namespace

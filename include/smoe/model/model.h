@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "smoe/model/activation_checkpointing.h"
 #include "smoe/model/expert_provider.h"
 #include "smoe/model/kv_cache.h"
 #include "smoe/model/model_config.h"
@@ -71,6 +72,10 @@ class Model {
   // Normal with standard deviation 1/sqrt(fan_in) for matrices (an expert's fan-in excludes the expert
   // axis), 1/sqrt(D) for embeddings, ones for norms. A function of (seed, parameter name) only.
   void initialize(uint64_t seed);
+
+  // Which layers compute their activations a second time in the backward pass; none to begin with. Outputs and
+  // gradients stay the same. The model must outlive the backward pass.
+  void set_activation_checkpointing(const ActivationCheckpointing& checkpointing);
 
   // Must be set before the first forward of a model with placement kProvider.
   void set_expert_provider(std::shared_ptr<ExpertProvider> provider);

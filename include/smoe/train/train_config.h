@@ -10,6 +10,7 @@
 #include "smoe/core/config.h"
 #include "smoe/data/data_config.h"
 #include "smoe/data/sft_config.h"
+#include "smoe/model/activation_checkpointing.h"
 #include "smoe/distributed/distributed_config.h"
 #include "smoe/model/model_config.h"
 
@@ -204,6 +205,7 @@ struct TrainConfig {
   std::string run_folder;
   std::string device = "cpu";
   int64_t num_threads = 0;
+  ActivationCheckpointing activation_checkpointing;
   int64_t seed = 1;
   int64_t steps = 1000;
   int64_t batch_size = 16;
@@ -231,6 +233,8 @@ void visit_fields(Visitor& visitor, TrainConfig& config) {
   visitor.field("run_folder", config.run_folder, "receives config, metrics, log and checkpoints");
   visitor.field("device", config.device, "cpu, cuda or cuda:N");
   visitor.field("num_threads", config.num_threads, "CPU threads; 0: all cores of this process", at_least(0));
+  visitor.field("activation_checkpointing", config.activation_checkpointing,
+                "recomputes activations instead of keeping them; changes memory and speed, not the result");
   visitor.field("seed", config.seed, "of the initial weights, budget sampling and selection noise");
   visitor.field("steps", config.steps, "optimizer steps", at_least(1));
   visitor.field("batch_size", config.batch_size, "unique sequences an optimizer step (before replication)",
