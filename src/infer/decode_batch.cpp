@@ -38,7 +38,8 @@ at::Tensor logits_of(const at::Tensor& hidden_BD, const Model& model) {
 class Prefill {
  public:
   Prefill(const Model& model, const std::vector<std::vector<int32_t>>& prompts,
-          const std::vector<DecodeRow>& rows, int64_t chunk_tokens)
+          const std::vector<DecodeRow>& rows, int64_t chunk_tokens,
+          const std::shared_ptr<const KvCache>& prefix)
       : model_(model),
         prompts_(prompts),
         rows_(rows),
@@ -48,7 +49,7 @@ class Prefill {
     int64_t longest = 0;
     for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, std::ssize(prompt));
     cache_.emplace(model.config(), std::ssize(prompts), capacity_for(longest), model.device(),
-                   model.output_weight().scalar_type());
+                   model.output_weight().scalar_type(), prefix);
   }
 
   void run() {
@@ -124,14 +125,14 @@ class Prefill {
 }  // namespace
 
 at::Tensor DecodeBatch::prefill(const std::vector<std::vector<int32_t>>& prompts, std::vector<DecodeRow> rows,
-                                int64_t chunk_tokens) {
+                                int64_t chunk_tokens, const std::shared_ptr<const KvCache>& prefix) {
   SMOE_ASSERT(!prompts.empty() && prompts.size() == rows.size() && chunk_tokens >= 1);
   const c10::InferenceMode no_gradients;
   for (size_t row = 0; row < rows.size(); ++row) {
-    SMOE_ASSERT(!prompts[row].empty());
+    SMOE_ASSERT(std::ssize(prompts[row]) > (prefix ? prefix->lengths().front() : 0));
     rows[row].routing.prompt_tokens = std::ssize(prompts[row]);
   }
-  Prefill prefill(model_, prompts, rows, chunk_tokens);
+  Prefill prefill(model_, prompts, rows, chunk_tokens, prefix);
   prefill.run();
   if (rows_.empty()) {
     cache_ = prefill.take_cache();

@@ -23,6 +23,16 @@ std::span<const float> row_of(const at::Tensor& logits_BV, size_t row) {
   return {logits_BV.const_data_ptr<float>() + row * width, width};
 }
 
+std::span<const int32_t> prefix_of(const GenerationRequest& request) {
+  return std::span(request.prompt).first(static_cast<size_t>(request.shared_prefix));
+}
+
+bool has_same_prefix(const GenerationRequest& a, const GenerationRequest& b) {
+  return a.shared_prefix == b.shared_prefix &&
+         (a.shared_prefix == 0 || (a.budget == b.budget && a.segment_length == b.segment_length &&
+                                   std::ranges::equal(prefix_of(a), prefix_of(b))));
+}
+
 }  // namespace
 
 struct GenerationSession::Running {
@@ -51,7 +61,7 @@ struct GenerationSession::Running {
 
 GenerationSession::GenerationSession(const Model& model, const Tokenizer& tokenizer,
                                      const SessionLimits& limits)
-    : model_(model), tokenizer_(tokenizer), limits_(limits), batch_(model) {
+    : model_(model), tokenizer_(tokenizer), limits_(limits), batch_(model), prefixes_(model) {
   SMOE_CHECK(ConfigError, limits.max_rows >= 1 && limits.prefill_tokens >= 1 && limits.chunk_tokens >= 1,
              "session limits: max_rows {}, prefill_tokens {} and chunk_tokens {} must all be at least 1",
              limits.max_rows, limits.prefill_tokens, limits.chunk_tokens);
@@ -66,6 +76,7 @@ std::vector<GenerationResult> GenerationSession::take_finished() { return std::e
 
 int64_t GenerationSession::add(GenerationRequest request) {
   check_request(request, model_.config());
+  SMOE_ASSERT(request.shared_prefix >= 0 && request.shared_prefix < std::ssize(request.prompt));
   waiting_.push_back(std::make_unique<Running>(std::move(request), next_request_, tokenizer_));
   return next_request_++;
 }
@@ -85,7 +96,9 @@ GenerationSession::Requests GenerationSession::next_group() {
   Requests group;
   int64_t longest = 0;
   while (!waiting_.empty() && num_running() + std::ssize(group) < limits_.max_rows) {
-    longest = std::max(longest, std::ssize(waiting_.front()->request.prompt));
+    const GenerationRequest& next = waiting_.front()->request;
+    if (!group.empty() && !has_same_prefix(next, group.front()->request)) break;
+    longest = std::max(longest, std::ssize(next.prompt) - next.shared_prefix);
     if (!group.empty() && longest * (std::ssize(group) + 1) > limits_.prefill_tokens) break;
     group.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -105,6 +118,10 @@ void GenerationSession::give_up(Requests& requests, const ExpertReadError& error
 }
 
 at::Tensor GenerationSession::prefill(Requests& group) {
+  std::shared_ptr<const KvCache> prefix;
+  if (const GenerationRequest& first = group.front()->request; first.shared_prefix > 0) {
+    prefix = prefixes_.get(prefix_of(first), first.budget, first.segment_length);
+  }
   while (!group.empty()) {
     std::vector<std::vector<int32_t>> prompts;
     std::vector<DecodeRow> rows;
@@ -114,7 +131,7 @@ at::Tensor GenerationSession::prefill(Requests& group) {
       rows.push_back({request.budget, {request.routing, request.segment_length, 0, request.responses}});
     }
     try {
-      return batch_.prefill(prompts, std::move(rows), limits_.chunk_tokens);
+      return batch_.prefill(prompts, std::move(rows), limits_.chunk_tokens, prefix);
     } catch (const ExpertReadError& error) {
       give_up(group, error);
     }

@@ -36,8 +36,11 @@ class DecodeBatch {
   // the logits of their last tokens. Pieces of prompts are padded on the right to the longest. They have
   // `chunk_tokens` tokens, more where a turn of a dialogue is longer: its experts are chosen by its last
   // prompt token, so that its first tokens cannot be fed before that one is known.
+  //
+  // With a `prefix` (a cache of one row) the prompts, whole here too, begin with the tokens that it holds. It
+  // is stored once as long as all rows of the batch have the same one, and copied into each row from then on.
   at::Tensor prefill(const std::vector<std::vector<int32_t>>& prompts, std::vector<DecodeRow> rows,
-                     int64_t chunk_tokens);
+                     int64_t chunk_tokens, const std::shared_ptr<const KvCache>& prefix = nullptr);
   // Appends one token to each row and returns the logits of these tokens.
   at::Tensor decode(const std::vector<int32_t>& tokens);
   // Keeps the rows of these indices, in this order.

@@ -40,6 +40,9 @@ struct GenerationRequest {
   // Earlier answers inside the prompt of a dialogue, in order: with routing kLastPromptToken each turn has the
   // experts that its own last prompt token chooses, as in training.
   std::vector<ResponseSpan> responses;
+  // First tokens of the prompt that other requests have too: computed once for all of them. A multiple of
+  // shareable_prefix_unit() and less than the whole prompt; 0: nothing is shared.
+  int64_t shared_prefix = 0;
   int64_t budget = 0;           // index into the model's budgets; ignored by dense models
   int64_t segment_length = 32;  // S: tokens between two choices of experts; ignored unless stepped_moe
   RoutingMode routing = RoutingMode::kSegments;

@@ -13,6 +13,7 @@
 #include "smoe/data/tokenizer.h"
 #include "smoe/infer/decode_batch.h"
 #include "smoe/infer/generation.h"
+#include "smoe/infer/prefix_cache.h"
 
 namespace smoe {
 
@@ -72,6 +73,7 @@ class GenerationSession {
   const Tokenizer& tokenizer_;
   SessionLimits limits_;
   DecodeBatch batch_;
+  PrefixCache prefixes_;
   std::deque<std::unique_ptr<Running>> waiting_;
   Requests running_;  // one a row of the batch
   std::vector<GenerationResult> finished_;
