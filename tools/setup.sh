@@ -14,7 +14,7 @@ packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates
   python3 python3-venv python3-pip
   libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev
-  libsentencepiece-dev libpcre2-dev libicu-dev libcld2-dev libzstd-dev libssl-dev liburing-dev libxxhash-dev
+  libsentencepiece-dev libpcre2-dev libicu-dev libcld2-dev libzstd-dev libssl-dev liburing-dev libxxhash-dev libgloo-dev
   gnuplot-nox bubblewrap libcpp-httplib-dev)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
@@ -97,3 +97,5 @@ install_torch() {
 install_packages
 check_cmake
 install_torch
+# Only evaluations need these, so that nobody installs a JDK in vain.
+say "optional, for MultiPL-E in Java: apt-get install default-jdk-headless libjavatuples-java"

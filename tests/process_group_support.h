@@ -1,0 +1,150 @@
+// Starts the processes of a small job on this machine, as a launcher would, and collects how they end.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace smoe::testing {
+
+using Environment = std::map<std::string, std::string>;
+
+// A port of the loopback interface that nobody listens on at the moment.
+inline int free_port() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
+  ::close(descriptor);
+  return ntohs(address.sin_port);
+}
+
+// One program whose output, standard error included, goes to a file.
+class ChildProcess {
+ public:
+  ChildProcess(const std::vector<std::string>& command, const Environment& variables,
+               std::filesystem::path output)
+      : output_(std::move(output)) {
+    std::vector<std::string> arguments = command, settings;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string text = *entry;
+      if (!variables.contains(text.substr(0, text.find('=')))) settings.push_back(text);
+    }
+    for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
+    std::vector<char*> argv, envp;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    for (std::string& setting : settings) envp.push_back(setting.data());
+    argv.push_back(nullptr);
+    envp.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0644);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    if (posix_spawn(&id_, argv[0], &actions, nullptr, argv.data(), envp.data()) != 0) id_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  ~ChildProcess() {
+    if (id_ <= 0 || finished_) return;
+    ::kill(id_, SIGKILL);
+    ::waitpid(id_, nullptr, 0);
+  }
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  void signal(int number) const { ::kill(id_, number); }
+  // Exit status, 128 + signal, or -1 if it runs on after `limit_s`.
+  int wait(double limit_s) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    int status = 0;
+    while (!finished_ && std::chrono::steady_clock::now() < end) {
+      if (::waitpid(id_, &status, WNOHANG) == id_) {
+        finished_ = true;
+        status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+    return status_;
+  }
+  std::string text() const {
+    std::ostringstream stream;
+    stream << std::ifstream(output_).rdbuf();
+    return stream.str();
+  }
+
+ private:
+  std::filesystem::path output_;
+  pid_t id_ = -1;
+  bool finished_ = false;
+  int status_ = -1;
+};
+
+// torchrun's variables for each of `world_size` processes on this machine.
+inline std::vector<Environment> loopback_ranks(int world_size, Environment more = {}) {
+  const std::string port = std::to_string(free_port());
+  std::vector<Environment> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    Environment variables = more;
+    variables.merge(Environment{{"RANK", std::to_string(rank)},
+                                {"LOCAL_RANK", std::to_string(rank)},
+                                {"WORLD_SIZE", std::to_string(world_size)},
+                                {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+                                {"MASTER_ADDR", "127.0.0.1"},
+                                {"MASTER_PORT", port},
+                                {"OMP_WAIT_POLICY", "passive"}});
+    ranks.push_back(std::move(variables));
+  }
+  return ranks;
+}
+
+// The processes of a job that all run the same command.
+class LoopbackJob {
+ public:
+  LoopbackJob(const std::vector<std::string>& command, int world_size, const std::filesystem::path& folder,
+              const Environment& more = {}) {
+    std::filesystem::create_directories(folder);
+    for (const Environment& variables : loopback_ranks(world_size, more)) {
+      processes_.push_back(std::make_unique<ChildProcess>(
+          command, variables, folder / ("rank-" + variables.at("RANK") + ".txt")));
+    }
+  }
+  ChildProcess& rank(size_t rank) { return *processes_.at(rank); }
+  size_t size() const { return processes_.size(); }
+  std::vector<int> wait(double limit_s) {
+    std::vector<int> statuses;
+    for (const auto& process : processes_) statuses.push_back(process->wait(limit_s));
+    return statuses;
+  }
+  std::string text() const {
+    std::string all;
+    for (size_t i = 0; i < processes_.size(); ++i)
+      all += "--- rank " + std::to_string(i) + "\n" + processes_[i]->text();
+    return all;
+  }
+
+ private:
+  std::vector<std::unique_ptr<ChildProcess>> processes_;
+};
+
+}  // namespace smoe::testing
