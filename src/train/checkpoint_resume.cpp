@@ -4,9 +4,9 @@
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
 #include "smoe/model/checkpoint_reader.h"
-#include "smoe/model/safetensors.h"
 #include "smoe/train/checkpoint_writer.h"
 #include "smoe/train/config_difference.h"
+#include "smoe/train/optimizer_state_reader.h"
 
 namespace smoe {
 namespace {
@@ -75,16 +75,16 @@ fs::path choose_checkpoint(const fs::path& folder, const std::string& request) {
 
 TrainState load_checkpoint(const fs::path& checkpoint, const TrainConfig& config, const DataIdentity& data,
                            Model& model, Optimizer& optimizer) {
-  for (const char* name : {"train_state.json", "optimizer.safetensors"}) {
-    SMOE_CHECK(CheckpointError, fs::is_regular_file(checkpoint / name),
-               "{}: {} is missing, so training cannot go on from here; choose a checkpoint that has it",
-               checkpoint.string(), name);
-  }
+  SMOE_CHECK(CheckpointError, fs::is_regular_file(checkpoint / "train_state.json"),
+             "{}: train_state.json is missing, so training cannot go on from here; choose a checkpoint that "
+             "has it",
+             checkpoint.string());
+  const OptimizerStateReader moments(checkpoint);
   const TrainState state = read_train_state(checkpoint / "train_state.json");
   check_config(checkpoint, config);
   check_identity(checkpoint, state, data);
   load_model_weights(checkpoint, model);
-  optimizer.load_state(SafetensorsFile(checkpoint / "optimizer.safetensors"));
+  moments.restore(optimizer);
   return state;
 }
 

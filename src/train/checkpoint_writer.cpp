@@ -1,28 +1,34 @@
 #include "smoe/train/checkpoint_writer.h"
 
 #include <algorithm>
-#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <vector>
 
+#include "background_task.h"
 #include "smoe/core/files.h"
+#include "smoe/core/json.h"
 #include "smoe/core/log.h"
+#include "smoe/core/progress.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/safetensors.h"
+#include "smoe/model/weight_files.h"
+#include "smoe/train/checkpoint_parts.h"
 
 namespace smoe {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::string step_name(int64_t step) { return fmt::format("step-{:08}", step); }
 
-int64_t step_of(const fs::path& checkpoint) {
-  const std::string digits = checkpoint.filename().string().substr(std::string("step-").size());
-  int64_t step = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  return step;
-}
+int64_t step_of(const fs::path& checkpoint) { return checkpoint_step(checkpoint).value_or(0); }
 
 // A folder of a process that was killed while it wrote a checkpoint. The run's lock is held, so no living
 // process owns it.
@@ -31,30 +37,9 @@ bool is_abandoned(const fs::path& path) {
   return name.starts_with(".step-") && name.find(".tmp-") != std::string::npos;
 }
 
-TensorList model_tensors(const Model& model) {
-  TensorList tensors;
-  for (const NamedParameter& parameter : model.parameters()) {
-    tensors.emplace_back(parameter.name, parameter.tensor.detach());
-  }
-  return tensors;
-}
-
-// Names are kept as tokenizer.model or tokenizer.json, whatever the original file is called.
-std::string tokenizer_name(const fs::path& tokenizer) {
-  return tokenizer.extension() == ".json" ? "tokenizer.json" : "tokenizer.model";
-}
-
-}  // namespace
-
-CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, fs::path tokenizer,
-                                   std::vector<CheckpointFile> extra_files)
-    : folder_(std::move(folder)),
-      config_(config),
-      tokenizer_(std::move(tokenizer)),
-      extra_files_(std::move(extra_files)) {
-  fs::create_directories(folder_);
+void remove_abandoned(const fs::path& folder) {
   std::vector<fs::path> abandoned;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (is_abandoned(entry.path())) abandoned.push_back(entry.path());
   }
   for (const fs::path& path : abandoned) {
@@ -63,26 +48,255 @@ CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, f
   }
 }
 
-fs::path CheckpointWriter::save(const Model& model, const Optimizer& optimizer, const TrainState& state) {
-  set_aside_from(state.step);
-  const fs::path final_path = folder_ / step_name(state.step);
-  AtomicFolder folder(final_path);
-  const fs::path& temporary = folder.temporary_path();
-  write_safetensors(temporary / "model.safetensors", model_tensors(model));
-  write_safetensors(temporary / "optimizer.safetensors", optimizer.state());
-  write_file_atomically(temporary / "config.yaml", dump_config(config_));
-  write_file_atomically(temporary / "train_state.json", train_state_to_json(state));
-  fs::copy_file(tokenizer_, temporary / tokenizer_name(tokenizer_));
-  for (const CheckpointFile& file : extra_files_) write_file_atomically(temporary / file.name, file.content);
-  write_checksums(temporary);
-  folder.commit();
-  write_file_atomically(folder_ / "latest", final_path.filename().string() + "\n");
-  prune();
-  return final_path;
+// Messages between the processes: the temporary folder, or nothing if there is none; a process's report; the
+// error that the save ended with, or nothing.
+constexpr const char* kFolderKey = "folder";
+const std::string kPartKey = "part/";
+constexpr const char* kResultKey = "result";
+
+// Names are kept as tokenizer.model or tokenizer.json, whatever the original file is called.
+std::string tokenizer_name(const fs::path& tokenizer) {
+  return tokenizer.extension() == ".json" ? "tokenizer.json" : "tokenizer.model";
+}
+
+// What a process reports of its files: their checksums, or what went wrong.
+struct PartReport {
+  std::string error;
+  nlohmann::json checksums = nlohmann::json::object();
+};
+
+// The tensor files of one process. Errors go into the report: the others must hear of them.
+PartReport write_part(const std::vector<TensorFile>& files, const fs::path& folder,
+                      const std::function<void(const fs::path&)>& before_file) {
+  PartReport report;
+  try {
+    for (const TensorFile& file : files) {
+      const fs::path path = folder / file.name;
+      if (before_file) before_file(path);
+      write_safetensors(path, file.tensors, file.metadata);
+      report.checksums[file.name] = sha256_of_file(path);
+    }
+  } catch (const std::exception& error) {
+    report.error = error.what();
+  }
+  return report;
+}
+
+std::string to_text(const PartReport& report) {
+  return nlohmann::json({{"error", report.error}, {"checksums", report.checksums}}).dump();
+}
+
+PartReport part_report_from_text(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  return {json.at("error").get<std::string>(), json.at("checksums")};
+}
+
+}  // namespace
+
+// All that a write needs, so that it depends on nothing that training changes.
+struct CheckpointWriter::Job {
+  int64_t step = 0;
+  int64_t number = 0;             // of the save, which tells the messages of two saves of one step apart
+  std::vector<TensorFile> files;  // of this process
+  std::vector<CheckpointFile> small_files;  // the main process only
+
+  std::string key(const std::string& name) const { return fmt::format("checkpoint/{}/{}", number, name); }
+  int64_t num_bytes() const {
+    int64_t bytes = 0;
+    for (const TensorFile& file : files) bytes += file.num_bytes();
+    return bytes;
+  }
+};
+
+CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, fs::path tokenizer,
+                                   CheckpointWriterOptions options)
+    : folder_(std::move(folder)),
+      config_(config),
+      tokenizer_(std::move(tokenizer)),
+      tokenizer_text_(read_file(tokenizer_)),
+      options_(std::move(options)),
+      task_(std::make_unique<BackgroundTask>()) {
+  if (rank() != 0) return;
+  fs::create_directories(folder_);
+  remove_abandoned(folder_);
+}
+
+CheckpointWriter::~CheckpointWriter() { settle(); }
+
+int64_t CheckpointWriter::rank() const { return options_.group ? options_.group->rank() : 0; }
+int64_t CheckpointWriter::world_size() const { return options_.group ? options_.group->world_size() : 1; }
+
+double CheckpointWriter::save(const Model& model, const Optimizer& optimizer, const TrainState& state) {
+  const Clock::time_point start = Clock::now();
+  wait();
+  Job job = make_job(model, optimizer, state);
+  if (config_.checkpoint.asynchronous) job.files = snapshot_.copy(job.files);
+  start_writing(std::move(job));
+  if (!config_.checkpoint.asynchronous) wait();
+  return seconds_since(start);
+}
+
+void CheckpointWriter::save_last(const Model& model, const Optimizer& optimizer, const TrainState& state,
+                                 std::optional<double> limit_s) {
+  const Clock::time_point start = Clock::now();
+  const auto ends_in_time = [&] {
+    return !limit_s || task_->wait_for(std::chrono::duration<double>(*limit_s - seconds_since(start)));
+  };
+  bool in_time = ends_in_time();
+  settle();
+  if (saved_step_ != state.step) {
+    start_writing(make_job(model, optimizer, state));
+    in_time = ends_in_time();
+  }
+  if (!in_time) {
+    spdlog::error(
+        "checkpoint.stop_deadline_seconds: {} s after the signal, the checkpoint of step {} is still being "
+        "written. {} The write goes on for as long as the process is left alive.",
+        config_.checkpoint.stop_deadline_seconds, state.step, describe_saved());
+  }
+  settle();
+  SMOE_CHECK(CheckpointError, saved_step_ == state.step,
+             "the run ends without the checkpoint of its last step {}: {}. {} Free space or restore the "
+             "rights, then go on with --resume.",
+             state.step, last_error_, describe_saved());
+}
+
+CheckpointWriter::Job CheckpointWriter::make_job(const Model& model, const Optimizer& optimizer,
+                                                 const TrainState& state) {
+  Job job;
+  job.step = state.step;
+  job.number = num_saves_++;
+  job.files = checkpoint_part(model, optimizer, rank(), world_size());
+  if (rank() != 0) return job;
+  job.small_files = options_.extra_files;
+  job.small_files.push_back({tokenizer_name(tokenizer_), tokenizer_text_});
+  job.small_files.push_back({"config.yaml", dump_config(config_)});
+  job.small_files.push_back({"train_state.json", train_state_to_json(state)});
+  if (world_size() > 1)
+    job.small_files.push_back({kWeightsIndexFile, model_index(model_tensors(model), world_size())});
+  return job;
+}
+
+void CheckpointWriter::start_writing(Job job) {
+  pending_step_ = job.step;
+  task_->start([this, job = std::move(job)] { write(job); });
+}
+
+void CheckpointWriter::poll() {
+  if (task_->active() && task_->ended()) wait();
+}
+
+void CheckpointWriter::wait() {
+  const bool failed = task_->active() && !settle();
+  SMOE_CHECK(CheckpointError, !failed || config_.checkpoint.on_failure == SaveFailure::kWarn,
+             "the checkpoint of step {} could not be written: {}. {} The run ends because of "
+             "checkpoint.on_failure: stop; go on with --resume when the cause is removed.",
+             pending_step_, last_error_, describe_saved());
+}
+
+bool CheckpointWriter::settle() {
+  if (!task_->active()) return true;
+  last_error_ = task_->wait();
+  if (last_error_.empty()) {
+    saved_step_ = pending_step_;
+    return true;
+  }
+  spdlog::error("the checkpoint of step {} could not be written: {}. {}{}", pending_step_, last_error_,
+                describe_saved(),
+                config_.checkpoint.on_failure == SaveFailure::kWarn
+                    ? " The run goes on and tries again at the next save."
+                    : "");
+  return false;
+}
+
+std::string CheckpointWriter::describe_saved() const {
+  return saved_step_ == 0 ? "There is no other checkpoint of this run."
+                          : fmt::format("The newest complete checkpoint is that of step {}.", saved_step_);
+}
+
+void CheckpointWriter::write(const Job& job) const {
+  const Clock::time_point start = Clock::now();
+  if (rank() == 0) {
+    lead(job);
+    spdlog::info("saved {} ({} in {:.2f} s)", (folder_ / step_name(job.step)).string(),
+                 format_bytes(static_cast<double>(job.num_bytes())), seconds_since(start));
+  } else {
+    follow(job);
+  }
+}
+
+void CheckpointWriter::publish(const Job& job, const std::string& key, const std::string& value) const {
+  if (options_.group) options_.group->publish(job.key(key), value);
+}
+
+// The main process makes the folder, and gives it its name when all have reported that their files are there.
+void CheckpointWriter::lead(const Job& job) const {
+  bool folder_is_known = false;
+  try {
+    rename_superseded(job.step);
+    const fs::path final_path = folder_ / step_name(job.step);
+    AtomicFolder folder(final_path);
+    publish(job, kFolderKey, folder.temporary_path().string());
+    folder_is_known = true;
+    collect_parts(job, folder.temporary_path());
+    folder.commit();
+    finish_save(final_path);
+  } catch (const std::exception& error) {
+    if (!folder_is_known) publish(job, kFolderKey, "");
+    publish(job, kResultKey, error.what());
+    throw;
+  }
+  publish(job, kResultKey, "");
+}
+
+// Every process is heard before the first error is thrown: the folder must not vanish under those who write.
+void CheckpointWriter::collect_parts(const Job& job, const fs::path& folder) const {
+  PartReport whole = write_part(job.files, folder, options_.before_file);
+  for (int64_t other = 1; other < world_size(); ++other) {
+    const PartReport part =
+        part_report_from_text(options_.group->await(job.key(kPartKey + std::to_string(other))));
+    whole.checksums.update(part.checksums);
+    if (whole.error.empty() && !part.error.empty())
+      whole.error = fmt::format("rank {}: {}", other, part.error);
+  }
+  SMOE_CHECK(Error, whole.error.empty(), "{}", whole.error);
+  for (const CheckpointFile& file : job.small_files) {
+    write_file_atomically(folder / file.name, file.content);
+    whole.checksums[file.name] = sha256_of_file(folder / file.name);
+  }
+  write_json_atomically(folder / "checksums.json", whole.checksums);
+}
+
+void CheckpointWriter::follow(const Job& job) const {
+  const std::string folder = options_.group->await(job.key(kFolderKey));
+  if (!folder.empty()) {
+    const PartReport part = write_part(job.files, folder, options_.before_file);
+    publish(job, kPartKey + std::to_string(rank()), to_text(part));
+  }
+  const std::string error = options_.group->await(job.key(kResultKey));
+  SMOE_CHECK(Error, error.empty(), "{}", error);
+}
+
+// The checkpoint is complete: what fails from here on is no loss of it.
+void CheckpointWriter::finish_save(const fs::path& checkpoint) const {
+  try {
+    prune();
+    write_file_atomically(folder_ / "latest", checkpoint.filename().string() + "\n");
+  } catch (const std::exception& error) {
+    spdlog::warn(
+        "{} is complete, but older checkpoints or the file `latest` could not be brought up to date: {}",
+        checkpoint.string(), error.what());
+  }
+}
+
+void CheckpointWriter::set_aside_from(int64_t first_step) {
+  wait();
+  saved_step_ = first_step - 1;
+  if (rank() == 0) rename_superseded(first_step);
 }
 
 // They may be the user's only copy of something, so they are renamed, not removed.
-void CheckpointWriter::set_aside_from(int64_t first_step) {
+void CheckpointWriter::rename_superseded(int64_t first_step) const {
   for (const fs::path& checkpoint : list_checkpoints(folder_)) {
     if (step_of(checkpoint) < first_step) continue;
     fs::path aside;
@@ -90,12 +304,12 @@ void CheckpointWriter::set_aside_from(int64_t first_step) {
       aside = folder_ / fmt::format("superseded-{}-{}", number, checkpoint.filename().string());
     }
     fs::rename(checkpoint, aside);
-    spdlog::warn("{}: set aside as {}: the run was resumed from an earlier step", checkpoint.string(),
+    spdlog::warn("{}: set aside as {}: the run went on from an earlier step", checkpoint.string(),
                  aside.filename().string());
   }
 }
 
-void CheckpointWriter::prune() {
+void CheckpointWriter::prune() const {
   const CheckpointConfig& keep = config_.checkpoint;
   if (keep.keep_last == 0) return;
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);

@@ -55,4 +55,9 @@ void ConsoleLog::on_evaluation(int64_t step, const std::map<std::string, double>
   print_line(text);
 }
 
+void ConsoleLog::on_rollback(const RollbackReport& report) {
+  print_line(fmt::format("step {}  failed: rolled back to step {}, sequences {} to {} are left out",
+                         report.failed_step, report.to_step, report.from_position, report.to_position - 1));
+}
+
 }  // namespace smoe

@@ -1,8 +1,8 @@
 #include "smoe/train/metrics_log.h"
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "append_log.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 
@@ -33,9 +33,12 @@ Json panels_to_json(const std::vector<std::string>& budgets, const std::vector<R
   return json;
 }
 
-// The lines of steps up to `last_step`. A last line without its line break was being written when the process
-// was killed; any other line that is not JSON means that something else wrote to the file.
-std::string lines_up_to(const std::filesystem::path& path, int64_t last_step) {
+enum class Rollbacks { kLikeOthers, kAll };
+
+// The lines of steps up to `last_step`, and, where asked for, all about rollbacks. A last line without its
+// line break was being written when the process was killed; any other line that is not JSON means that
+// something else wrote to the file.
+std::string lines_up_to(const std::filesystem::path& path, int64_t last_step, Rollbacks rollbacks) {
   const std::string text = read_file(path);
   std::string kept;
   size_t begin = 0;
@@ -47,7 +50,8 @@ std::string lines_up_to(const std::filesystem::path& path, int64_t last_step) {
     SMOE_CHECK(DataError, json.is_object() && json.contains("step") && json["step"].is_number_integer(),
                "{}:{}: not a metrics line (a JSON object with an integer `step`). Remove or repair the line.",
                path.string(), number);
-    if (json["step"].get<int64_t>() <= last_step) kept += line + "\n";
+    const bool stays = rollbacks == Rollbacks::kAll && json.value("kind", "") == "rollback";
+    if (stays || json["step"].get<int64_t>() <= last_step) kept += line + "\n";
     begin = end + 1;
   }
   return kept;
@@ -56,14 +60,29 @@ std::string lines_up_to(const std::filesystem::path& path, int64_t last_step) {
 }  // namespace
 
 MetricsLog::MetricsLog(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
-  if (std::filesystem::exists(path_)) write_file_atomically(path_, lines_up_to(path_, resumed_step));
-  stream_.open(path_, std::ios::app);
-  SMOE_CHECK(Error, stream_.good(), "{}: cannot be opened for writing", path_.string());
+  if (std::filesystem::exists(path_))
+    write_file_atomically(path_, lines_up_to(path_, resumed_step, Rollbacks::kLikeOthers));
+  log_ = std::make_unique<AppendLog>(path_, /*truncate=*/false);
 }
 
-void MetricsLog::write_line(const std::string& json) {
-  stream_ << json << "\n" << std::flush;
-  SMOE_CHECK(Error, stream_.good(), "{}: cannot be written; is the disk full?", path_.string());
+MetricsLog::~MetricsLog() = default;
+
+void MetricsLog::write_line(const std::string& json) { log_->append(json + "\n"); }
+
+// The line counts as one of the step that comes next: a run that is resumed from the same checkpoint fails
+// and rolls back again, and must not have two.
+void MetricsLog::on_rollback(const RollbackReport& report) {
+  log_.reset();
+  write_file_atomically(path_, lines_up_to(path_, report.to_step, Rollbacks::kAll));
+  log_ = std::make_unique<AppendLog>(path_, /*truncate=*/false);
+  write_line(Json({{"kind", "rollback"},
+                   {"step", report.to_step + 1},
+                   {"failed_step", report.failed_step},
+                   {"to_step", report.to_step},
+                   {"from_position", report.from_position},
+                   {"to_position", report.to_position},
+                   {"reason", report.reason}})
+                 .dump());
 }
 
 void MetricsLog::on_step(const StepReport& report) {
@@ -110,6 +129,14 @@ void MetricsLog::on_validation(const ValidationReport& report) {
 
 void MetricsLog::on_evaluation(int64_t step, const std::map<std::string, double>& results) {
   write_line(Json({{"kind", "evaluation"}, {"step", step}, {"results", results}}).dump());
+}
+
+void MetricsLog::on_save(const SaveReport& report) {
+  write_line(Json({{"kind", "checkpoint"},
+                   {"step", report.step},
+                   {"asynchronous", report.asynchronous},
+                   {"blocked_s", report.blocked_s}})
+                 .dump());
 }
 
 double ValidationReport::mean_loss() const {

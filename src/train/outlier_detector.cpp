@@ -28,6 +28,10 @@ bool OutlierDetector::is_outlier(double loss, double gradient_norm) const {
   return exceeds(losses_, loss, sigmas_) || exceeds(gradient_norms_, gradient_norm, sigmas_);
 }
 
+bool OutlierDetector::is_loss_outlier(double loss) const {
+  return losses_.size() >= window_ / 2 && exceeds(losses_, loss, sigmas_);
+}
+
 void OutlierDetector::add(double loss, double gradient_norm) {
   losses_.push_back(loss);
   gradient_norms_.push_back(gradient_norm);

@@ -1,6 +1,7 @@
 #include "smoe/train/stop_signal.h"
 
 #include <signal.h>
+#include <time.h>
 
 namespace smoe {
 namespace {
@@ -10,7 +11,19 @@ volatile sig_atomic_t received_signal = 0;
 struct sigaction previous_terminate;
 struct sigaction previous_interrupt;
 
-extern "C" void note_signal(int number) { received_signal = number; }
+// Of the monotonic clock, which no change of the time of day moves. Written before received_signal.
+volatile sig_atomic_t arrival_s = 0;
+
+sig_atomic_t now_s() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // one of the few functions that a handler may call
+  return static_cast<sig_atomic_t>(now.tv_sec);
+}
+
+extern "C" void note_signal(int number) {
+  arrival_s = now_s();
+  received_signal = number;
+}
 
 }  // namespace
 
@@ -31,5 +44,9 @@ StopSignal::~StopSignal() {
 }
 
 int StopSignal::received() const { return received_signal; }
+
+double StopSignal::seconds_since() const {
+  return received_signal == 0 ? 0.0 : static_cast<double>(now_s() - arrival_s);
+}
 
 }  // namespace smoe

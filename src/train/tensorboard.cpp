@@ -2,15 +2,19 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <chrono>
 
+#include "append_log.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
 namespace {
 
+constexpr std::string_view kFilePrefix = "events.out.tfevents.";
 constexpr uint32_t kReversedPolynomial = 0x82f63b78;
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
@@ -76,6 +80,24 @@ std::string scalar_value(const std::string& tag, double value) {
   return message;
 }
 
+int64_t wall_clock_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+// The largest <time> in the names of event files in `folder`; 0 if there are none.
+int64_t newest_event_time(const std::filesystem::path& folder) {
+  int64_t newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kFilePrefix)) continue;
+    int64_t time = 0;
+    std::from_chars(name.data() + kFilePrefix.size(), name.data() + name.size(), time);
+    newest = std::max(newest, time);
+  }
+  return newest;
+}
+
 void add_panels(std::vector<std::pair<std::string, double>>& scalars, const std::string& prefix,
                 const std::vector<std::string>& budgets, const std::vector<RouterPanel>& panels) {
   for (size_t i = 0; i < panels.size(); ++i) {
@@ -94,15 +116,20 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  // TensorBoard reads the files of a folder in the order of their names.
-  path_ = folder / fmt::format("events.out.tfevents.{}.{}.smoe", seconds, ::getpid());
-  stream_.open(path_, std::ios::binary | std::ios::trunc);
-  SMOE_CHECK(Error, stream_.good(), "{}: cannot be opened for writing", path_.string());
+  const int64_t seconds = std::max(wall_clock_s(), newest_event_time(folder) + 1);
+  const auto path = folder / fmt::format("{}{}.{}.smoe", kFilePrefix, seconds, ::getpid());
+  log_ = std::make_unique<AppendLog>(path, /*truncate=*/true);
   std::string version = begin_event(0);
   append_bytes(version, 3, "brain.Event:2");
   write_record(version);
+  start_from(first_step);
+}
+
+EventFile::~EventFile() = default;
+
+const std::filesystem::path& EventFile::path() const { return log_->path(); }
+
+void EventFile::start_from(int64_t first_step) {
   std::string start = begin_event(first_step);
   append_bytes(start, 7, std::string_view("\x08\x01", 2));  // SessionLog { status = 1: START }
   write_record(start);
@@ -123,8 +150,7 @@ void EventFile::write_record(std::string_view event) {
   append_little_endian(record, masked_crc(length));
   record += event;
   append_little_endian(record, masked_crc(event));
-  stream_.write(record.data(), static_cast<std::streamsize>(record.size())).flush();
-  SMOE_CHECK(Error, stream_.good(), "{}: cannot be written; is the disk full?", path_.string());
+  log_->append(record);
 }
 
 void TensorBoardLog::on_step(const StepReport& report) {

@@ -30,12 +30,36 @@ void visit_state(State& state, Visit&& visit) {
   visit("code_version", state.code_version);
 }
 
+// Fields that checkpoints of earlier versions lack.
+template <class State, class Visit>
+void visit_newer_fields(State& state, Visit&& visit) {
+  visit("spike_losses", state.spike_losses);
+  visit("rollbacks", state.rollbacks);
+}
+
 }  // namespace
+
+// Found by name through nlohmann_json.
+static void to_json(nlohmann::ordered_json& json, const RollbackRecord& record) {
+  json = {{"failed_step", record.failed_step},
+          {"to_step", record.to_step},
+          {"from_position", record.from_position},
+          {"to_position", record.to_position}};
+}
+
+static void from_json(const nlohmann::json& json, RollbackRecord& record) {
+  json.at("failed_step").get_to(record.failed_step);
+  json.at("to_step").get_to(record.to_step);
+  json.at("from_position").get_to(record.from_position);
+  json.at("to_position").get_to(record.to_position);
+}
 
 std::string train_state_to_json(const TrainState& state) {
   nlohmann::ordered_json json;
   json["format_version"] = kFormatVersion;
-  visit_state(state, [&](const char* key, const auto& field) { json[key] = field; });
+  const auto write = [&](const char* key, const auto& field) { json[key] = field; };
+  visit_state(state, write);
+  visit_newer_fields(state, write);
   json["best_validation_loss"] = nullptr;
   if (state.best_validation_loss) json["best_validation_loss"] = *state.best_validation_loss;
   return json.dump(2) + "\n";
@@ -59,6 +83,9 @@ TrainState read_train_state(const std::filesystem::path& path) {
     }
   };
   visit_state(state, read);
+  visit_newer_fields(state, [&](const char* key, auto& field) {
+    if (json.contains(key)) read(key, field);
+  });
   if (json.contains("best_validation_loss") && !json["best_validation_loss"].is_null()) {
     read("best_validation_loss", state.best_validation_loss.emplace());
   }

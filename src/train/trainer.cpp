@@ -1,7 +1,6 @@
 #include "smoe/train/trainer.h"
 
 #include <chrono>
-#include <cmath>
 
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
@@ -44,7 +43,9 @@ Trainer::Trainer(TrainConfig config, TrainerOptions options)
       optimizer_(config_.optimizer, model_.parameters(), config_.model.dim),
       accumulator_(model_, config_),
       outliers_(config_.optimizer.outlier_window, config_.optimizer.outlier_sigmas),
-      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path(), run_files(config_, *tokenizer_)) {
+      spikes_(config_.safety.spike_window, config_.safety.spike_sigmas),
+      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path(),
+                   {run_files(config_, *tokenizer_), nullptr, options_.before_checkpoint_file}) {
   if (options_.log_to_folder) log_to_file(folder_.path() / "log.txt");
   start_or_resume();
   write_file_atomically(folder_.path() / "config.yaml", dump_config(config_));
@@ -58,14 +59,15 @@ void Trainer::add_callback(std::unique_ptr<TrainCallback> callback) {
 }
 
 void Trainer::start_or_resume() {
-  const DataIdentity identity{data_.fingerprint(), tokenizer_->hash()};
   const bool resume = options_.resume || !options_.resume_from.empty();
   const bool has_checkpoint =
       !list_checkpoints(folder_.checkpoints()).empty() || !options_.resume_from.empty();
   if (resume && has_checkpoint) {
     const std::filesystem::path checkpoint = choose_checkpoint(folder_.checkpoints(), options_.resume_from);
-    state_ = load_checkpoint(checkpoint, config_, identity, model_, optimizer_);
+    state_ =
+        load_checkpoint(checkpoint, config_, {data_.fingerprint(), tokenizer_->hash()}, model_, optimizer_);
     outliers_.restore(state_.outlier_losses, state_.outlier_norms);
+    spikes_.restore(state_.spike_losses, state_.spike_losses);
     checkpoints_.set_aside_from(state_.step + 1);
     spdlog::info("resumed from {} at step {}", checkpoint.string(), state_.step);
   } else {
@@ -73,13 +75,15 @@ void Trainer::start_or_resume() {
       spdlog::warn("{}: no checkpoint yet, training starts at step 0", folder_.checkpoints().string());
     initialize_weights();
   }
+  note_identity();
+}
+
+void Trainer::note_identity() {
   state_.seed = config_.seed;
-  state_.data_fingerprint = identity.fingerprint;
-  state_.tokenizer_hash = identity.tokenizer_hash;
+  state_.data_fingerprint = data_.fingerprint();
+  state_.tokenizer_hash = tokenizer_->hash();
   state_.config_hash = config_hash(config_);
   state_.code_version = version();
-  saved_step_ = state_.step;
-  first_step_ = state_.step;
 }
 
 void Trainer::initialize_weights() {
@@ -105,24 +109,35 @@ TrainOutcome Trainer::run() {
   validate_if_due();  // a signal may have come between a step and its validation
   while (state_.step < config_.steps) {
     const auto start = std::chrono::steady_clock::now();
-    const StepResult result = step();
+    const std::optional<StepResult> made = step_or_roll_back();
+    if (!made) continue;
+    const StepResult& result = *made;
     const double seconds = seconds_since(start);
     state_.seconds += seconds;
     process_seconds_ += seconds;
+    ++process_steps_;
     since_report_.seconds += seconds;
     since_report_.unique_tokens += result.losses.unique_targets;
     since_report_.processed_tokens += result.losses.processed_tokens;
     if (is_report_step(state_.step)) report_step(result);
-    if (stop.received() != 0) {
-      save();
-      spdlog::warn("signal {}: step {} is finished and saved; go on with --resume", stop.received(),
-                   state_.step);
-      return {stop.received()};
-    }
+    checkpoints_.poll();
+    if (stop.received() != 0) return stop_early(stop);
     validate_if_due();
-    if (state_.step % config_.checkpoint.every_steps == 0 || state_.step == config_.steps) save();
+    if (state_.step % config_.checkpoint.every_steps == 0 && state_.step < config_.steps) save();
   }
+  note_outliers();
+  checkpoints_.save_last(model_, optimizer_, state_);
   return {};
+}
+
+TrainOutcome Trainer::stop_early(const StopSignal& stop) {
+  const double deadline_s = config_.checkpoint.stop_deadline_seconds;
+  std::optional<double> limit_s;
+  if (deadline_s > 0.0) limit_s = deadline_s - stop.seconds_since();
+  note_outliers();
+  checkpoints_.save_last(model_, optimizer_, state_, limit_s);
+  spdlog::warn("signal {}: step {} is finished and saved; go on with --resume", stop.received(), state_.step);
+  return {stop.received()};
 }
 
 Trainer::StepResult Trainer::step() {
@@ -134,6 +149,7 @@ Trainer::StepResult Trainer::step() {
   result.losses = accumulate_gradients(batch, result.statistics.empty() ? nullptr : &result.statistics);
   result.gradient_norm = optimizer_.gradient_norm();
   check_finite(result.losses, result.gradient_norm);
+  check_spike(result.losses.loss);
 
   if (config_.optimizer.skip_outlier_steps) {
     result.skipped = outliers_.is_outlier(result.losses.loss, result.gradient_norm);
@@ -162,38 +178,8 @@ StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterS
   try {
     return accumulator_.accumulate(batch, at, statistics);
   } catch (const NumericError& error) {
-    throw NumericError(fmt::format("step {}: {}\n{}", at.step, error.what(), name_first_bad_tensor()));
+    throw NumericError(fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure()));
   }
-}
-
-void Trainer::check_finite(const StepLosses& losses, double gradient_norm) const {
-  const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
-  if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
-  throw NumericError(fmt::format(
-      "step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}", state_.step + 1,
-      losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm, name_first_bad_tensor()));
-}
-
-std::string Trainer::name_first_bad_tensor() const {
-  std::string culprit;
-  for (const NamedParameter& parameter : model_.parameters()) {
-    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) {
-      culprit = "parameter " + parameter.name;
-      break;
-    }
-  }
-  if (culprit.empty()) {
-    const std::string gradient = optimizer_.first_non_finite_gradient();
-    culprit = gradient.empty() ? "none among parameters and gradients (a sum overflowed)"
-                               : "gradient of " + gradient;
-  }
-  const std::string last = saved_step_ > 0
-                               ? fmt::format("The checkpoint of step {} is untouched.", saved_step_)
-                               : "There is no checkpoint yet.";
-  return fmt::format(
-      "First tensor with NaN or infinity: {}. No update was made and nothing was saved. {} A lower "
-      "optimizer.learning_rate, a longer schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
-      culprit, last);
 }
 
 void Trainer::update_selection_bias(const StepLosses& losses) {
@@ -229,8 +215,8 @@ void Trainer::report_step(const StepResult& result) {
   report.unique_tokens_per_s = static_cast<double>(since_report_.unique_tokens) / since_report_.seconds;
   report.processed_tokens_per_s = static_cast<double>(since_report_.processed_tokens) / since_report_.seconds;
   report.seconds = state_.seconds;
-  const double done = static_cast<double>(state_.step - first_step_);
-  report.remaining_s = process_seconds_ / done * static_cast<double>(config_.steps - state_.step);
+  report.remaining_s = process_seconds_ / static_cast<double>(process_steps_) *
+                       static_cast<double>(config_.steps - state_.step);
   report.peak_memory_bytes = peak_memory_bytes(model_.device());
   for (const RouterStatistics& statistics : result.statistics) report.panels.push_back(statistics.panel());
   for (const auto& callback : callbacks_) callback->on_step(report);
@@ -260,13 +246,17 @@ void Trainer::validate_if_due() {
   }
 }
 
-void Trainer::save() {
-  if (saved_step_ == state_.step) return;
+void Trainer::note_outliers() {
   state_.outlier_losses = outliers_.losses();
   state_.outlier_norms = outliers_.gradient_norms();
-  const std::filesystem::path checkpoint = checkpoints_.save(model_, optimizer_, state_);
-  saved_step_ = state_.step;
-  spdlog::info("saved {}", checkpoint.string());
+  state_.spike_losses = spikes_.losses();
+}
+
+void Trainer::save() {
+  note_outliers();
+  SaveReport report{state_.step, config_.checkpoint.asynchronous, 0.0};
+  report.blocked_s = checkpoints_.save(model_, optimizer_, state_);
+  for (const auto& callback : callbacks_) callback->on_save(report);
 }
 
 }  // namespace smoe

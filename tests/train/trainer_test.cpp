@@ -44,9 +44,10 @@ std::vector<nlohmann::json> metrics_lines(const fs::path& run) {
   return lines;
 }
 
-// The metrics without what depends on the clock.
+// The metrics without what depends on the clock, and without the saves: a stop makes one more.
 std::vector<nlohmann::json> timeless_metrics(const fs::path& run) {
   std::vector<nlohmann::json> lines = metrics_lines(run);
+  std::erase_if(lines, [](const nlohmann::json& line) { return line["kind"] == "checkpoint"; });
   for (nlohmann::json& line : lines) {
     for (const char* key :
          {"seconds", "processed_tokens_per_s", "unique_tokens_per_s", "peak_memory_bytes"}) {

@@ -58,6 +58,22 @@ struct ValidationReport {
   double mean_loss() const;
 };
 
+// A checkpoint that was written, or is being written while training goes on.
+struct SaveReport {
+  int64_t step = 0;
+  bool asynchronous = false;
+  double blocked_s = 0.0;  // that training stood still for it
+};
+
+// A return to an earlier checkpoint.
+struct RollbackReport {
+  int64_t failed_step = 0;    // whose update was not made
+  int64_t to_step = 0;        // of the checkpoint; training goes on with the step after it
+  int64_t from_position = 0;  // sequences [from_position, to_position) of the global order are left out
+  int64_t to_position = 0;
+  std::string reason;
+};
+
 class TrainCallback {
  public:
   virtual ~TrainCallback() = default;
@@ -65,6 +81,9 @@ class TrainCallback {
   virtual void on_validation(const ValidationReport& /*report*/) {}
   // Named results of the evaluation hook.
   virtual void on_evaluation(int64_t /*step*/, const std::map<std::string, double>& /*results*/) {}
+  virtual void on_save(const SaveReport& /*report*/) {}
+  // What was reported of steps after `to_step` is void.
+  virtual void on_rollback(const RollbackReport& /*report*/) {}
 };
 
 // Called after each validation with the model as it is; returns named results for the metrics. This is how a

@@ -17,6 +17,7 @@ class ConsoleLog : public TrainCallback {
   void on_step(const StepReport& report) override;
   void on_validation(const ValidationReport& report) override;
   void on_evaluation(int64_t step, const std::map<std::string, double>& results) override;
+  void on_rollback(const RollbackReport& report) override;
 };
 
 }  // namespace smoe

@@ -14,6 +14,8 @@ class OutlierDetector {
   OutlierDetector(int64_t window, double sigmas);
 
   bool is_outlier(double loss, double gradient_norm) const;
+  // Judges the loss alone.
+  bool is_loss_outlier(double loss) const;
   // Every step counts, skipped ones too: a level that has really shifted is accepted after a while.
   void add(double loss, double gradient_norm);
 

@@ -14,6 +14,8 @@ class StopSignal {
 
   // The number of the signal that arrived, or 0.
   int received() const;
+  // Time since the signal arrived; 0 if none has.
+  double seconds_since() const;
 };
 
 }  // namespace smoe

@@ -11,6 +11,14 @@
 
 namespace smoe {
 
+// A return to an earlier checkpoint because of a loss that was not finite or jumped.
+struct RollbackRecord {
+  int64_t failed_step = 0;    // whose update was not made
+  int64_t to_step = 0;        // of the checkpoint
+  int64_t from_position = 0;  // the sequences [from_position, to_position) were left out
+  int64_t to_position = 0;
+};
+
 struct TrainState {
   int64_t step = 0;                            // optimizer steps done
   int64_t position = 0;                        // next sequence in the global order of the data
@@ -23,6 +31,8 @@ struct TrainState {
   int64_t last_validation_step = 0;
   std::vector<double> outlier_losses;  // window of the outlier detector, oldest first
   std::vector<double> outlier_norms;
+  std::vector<double> spike_losses;  // window of the spike detector, oldest first
+  std::vector<RollbackRecord> rollbacks;
 
   int64_t seed = 0;
   std::string data_fingerprint;

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +24,16 @@
 
 namespace smoe {
 
+class StopSignal;
+
 struct TrainerOptions {
   bool resume = false;        // go on from the newest checkpoint of the run folder, or start if it has none
   std::string resume_from;    // "previous", or a checkpoint folder; implies resume
   bool console = true;        // training lines on standard output
   bool log_to_folder = true;  // messages also to log.txt in the run folder
   EvaluationHook evaluation;  // optional, called after each validation
+  // Optional: CheckpointWriterOptions::before_file.
+  std::function<void(const std::filesystem::path&)> before_checkpoint_file;
 };
 
 struct TrainOutcome {
@@ -44,8 +51,9 @@ class Trainer {
 
   void add_callback(std::unique_ptr<TrainCallback> callback);
 
-  // Trains up to config.steps. On SIGTERM and SIGINT finishes the step, saves and returns. Throws
-  // NumericError, before the update and without saving, if the loss or a gradient is not finite.
+  // Trains up to config.steps. On SIGTERM and SIGINT finishes the step, saves and returns. A loss or gradient
+  // that is not finite, and a loss spike, roll the run back to a checkpoint or throw NumericError, as
+  // config.safety says, before the update and without saving.
   TrainOutcome run();
 
   Model& model() { return model_; }
@@ -72,15 +80,23 @@ class Trainer {
   void start_or_resume();
   void initialize_weights();
   void add_default_callbacks();
+  void note_identity();
+  // None if the step failed and the run was rolled back.
+  std::optional<StepResult> step_or_roll_back();
   StepResult step();
   StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);
-  void check_finite(const StepLosses& losses, double gradient_norm) const;
-  std::string name_first_bad_tensor() const;
+  void check_finite(const StepLosses& losses, double gradient_norm);
+  void check_spike(double loss);
+  std::string describe_failure();
+  void roll_back(const std::string& reason);
+  TrainState load_healthy_checkpoint(const std::string& reason);
   void update_selection_bias(const StepLosses& losses);
   bool is_report_step(int64_t step) const;
   void report_step(const StepResult& result);
   void validate_if_due();
   void save();
+  TrainOutcome stop_early(const StopSignal& stop);
+  void note_outliers();
 
   TrainConfig config_;
   TrainerOptions options_;
@@ -92,11 +108,11 @@ class Trainer {
   Optimizer optimizer_;
   GradientAccumulator accumulator_;
   OutlierDetector outliers_;
+  OutlierDetector spikes_;
   CheckpointWriter checkpoints_;
   TrainState state_;
-  int64_t saved_step_ = 0;
-  int64_t first_step_ = 0;        // of this process
-  double process_seconds_ = 0.0;  // spent in steps by this process
+  int64_t process_steps_ = 0;     // made by this process
+  double process_seconds_ = 0.0;  // spent in them
   Stopwatch since_report_;
   std::vector<std::unique_ptr<TrainCallback>> callbacks_;
 };

@@ -1,0 +1,132 @@
+// What the trainer does about losses and gradients that are not finite, and about losses that jump.
+#include <cmath>
+
+#include "smoe/core/log.h"
+#include "smoe/model/checkpoint_reader.h"
+#include "smoe/train/trainer.h"
+
+namespace smoe {
+namespace {
+
+// Told apart from other numeric errors, because the config answers them apart.
+class LossSpike : public NumericError {
+ public:
+  using NumericError::NumericError;
+};
+
+bool is_finite(const Model& model) {
+  for (const NamedParameter& parameter : model.parameters()) {
+    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Trainer::StepResult> Trainer::step_or_roll_back() {
+  std::string reason;
+  try {
+    return step();
+  } catch (const LossSpike& error) {
+    if (config_.safety.on_loss_spike != SpikeAction::kRollback) throw;
+    reason = error.what();
+  } catch (const NumericError& error) {
+    if (config_.safety.on_non_finite != NonFiniteAction::kRollback) throw;
+    reason = error.what();
+  }
+  roll_back(reason);
+  return std::nullopt;
+}
+
+void Trainer::check_finite(const StepLosses& losses, double gradient_norm) {
+  const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
+  if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
+  throw NumericError(fmt::format(
+      "step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}", state_.step + 1,
+      losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm, describe_failure()));
+}
+
+std::string Trainer::describe_failure() {
+  std::string culprit;
+  for (const NamedParameter& parameter : model_.parameters()) {
+    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) {
+      culprit = "parameter " + parameter.name;
+      break;
+    }
+  }
+  if (culprit.empty()) {
+    const std::string gradient = optimizer_.first_non_finite_gradient();
+    culprit = gradient.empty() ? "none among parameters and gradients (a sum overflowed)"
+                               : "gradient of " + gradient;
+  }
+  checkpoints_.settle();  // one may just be getting complete
+  const int64_t saved_step = checkpoints_.saved_step();
+  const std::string last = saved_step > 0 ? fmt::format("The checkpoint of step {} is untouched.", saved_step)
+                                          : "There is no checkpoint yet.";
+  return fmt::format(
+      "First tensor with NaN or infinity: {}. No update was made and nothing was saved. {} A lower "
+      "optimizer.learning_rate, a longer schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
+      culprit, last);
+}
+
+// A step that is taken out by a rollback never enters the window: the window is restored with the rest.
+void Trainer::check_spike(double loss) {
+  if (config_.safety.on_loss_spike == SpikeAction::kNone) return;
+  if (spikes_.is_loss_outlier(loss)) {
+    throw LossSpike(
+        fmt::format("step {}: the loss {:.4f} lies more than safety.spike_sigmas = {} standard deviations "
+                    "above the mean of "
+                    "the last {} steps. No update was made and nothing was saved.",
+                    state_.step + 1, loss, config_.safety.spike_sigmas, spikes_.losses().size()));
+  }
+  spikes_.add(loss, loss);
+}
+
+// Damaged files are never passed over in silence, but weights that had lost their numbers before they were
+// saved are no use to anybody.
+TrainState Trainer::load_healthy_checkpoint(const std::string& reason) {
+  std::vector<std::filesystem::path> checkpoints = list_checkpoints(folder_.checkpoints());
+  for (; !checkpoints.empty(); checkpoints.pop_back()) {
+    const std::filesystem::path& checkpoint = checkpoints.back();
+    verify_checkpoint(checkpoint);
+    TrainState state =
+        load_checkpoint(checkpoint, config_, {data_.fingerprint(), tokenizer_->hash()}, model_, optimizer_);
+    if (is_finite(model_)) return state;
+    spdlog::warn("{}: holds weights that are not finite, so the run is not rolled back to it",
+                 checkpoint.string());
+  }
+  throw NumericError(
+      fmt::format("{}\nThe run cannot be rolled back: {} holds no usable checkpoint yet. A "
+                  "smaller checkpoint.every_steps saves the first one sooner.",
+                  reason, folder_.checkpoints().string()));
+}
+
+void Trainer::roll_back(const std::string& reason) {
+  checkpoints_.wait();
+  std::vector<RollbackRecord> rollbacks = state_.rollbacks;
+  SMOE_CHECK(NumericError, static_cast<int64_t>(rollbacks.size()) < config_.safety.max_rollbacks,
+             "{}\nThe run has been rolled back {} times, as often as safety.max_rollbacks allows.", reason,
+             rollbacks.size());
+  const int64_t failed_step = state_.step + 1;
+  // All data since the checkpoint is left out, the failed step's and safety.skip_steps more: what upset the
+  // model may have come before the step that showed it.
+  const int64_t to_position = state_.position + (1 + config_.safety.skip_steps) * config_.batch_size;
+  const double seconds = state_.seconds;
+  state_ = load_healthy_checkpoint(reason);
+  rollbacks.push_back({failed_step, state_.step, state_.position, to_position});
+  state_.rollbacks = std::move(rollbacks);
+  state_.seconds = seconds;
+  note_identity();
+  const int64_t from_position = std::exchange(state_.position, to_position);
+  outliers_.restore(state_.outlier_losses, state_.outlier_norms);
+  spikes_.restore(state_.spike_losses, state_.spike_losses);
+  checkpoints_.set_aside_from(state_.step + 1);
+  since_report_ = {};
+  spdlog::error("{}\nRolled back to step {}; the sequences {} to {} are left out (rollback {} of {} at most)",
+                reason, state_.step, from_position, to_position - 1, state_.rollbacks.size(),
+                config_.safety.max_rollbacks);
+  const RollbackReport report{failed_step, state_.step, from_position, to_position, reason};
+  for (const auto& callback : callbacks_) callback->on_rollback(report);
+}
+
+}  // namespace smoe
