@@ -4,12 +4,11 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
 #include "smoe/core/error.h"
-#include "smoe/core/files.h"
 #include "smoe/core/gnuplot.h"
+#include "smoe/train/metrics_file.h"
 
 namespace smoe {
 namespace {
@@ -24,21 +23,6 @@ std::vector<double> smoothed(const std::vector<double>& values, double weight) {
     result.push_back(result.empty() ? value : weight * result.back() + (1.0 - weight) * value);
   }
   return result;
-}
-
-std::vector<Json> read_lines(const fs::path& path) {
-  std::istringstream stream(read_file(path));
-  std::vector<Json> lines;
-  std::string text;
-  for (int64_t number = 1; std::getline(stream, text); ++number) {
-    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    // The last line may be half-written: the run may be going on.
-    if (json.is_discarded() && stream.peek() == EOF) break;
-    SMOE_CHECK(DataError, json.is_object() && json.contains("kind"),
-               "{}:{}: not a metrics line (a JSON object with `kind`)", path.string(), number);
-    lines.push_back(std::move(json));
-  }
-  return lines;
 }
 
 // Mean over the sources of a validation line, a budget.
@@ -105,7 +89,7 @@ std::vector<LossCurve> read_loss_curves(const fs::path& run, const std::string& 
     found->tokens.push_back(tokens);
     found->losses.push_back(loss);
   };
-  for (const Json& line : read_lines(path)) {
+  for (const Json& line : read_metrics(path)) {
     if (line["kind"] == "train") {
       for (const auto& [budget, loss] : line.at("loss").items()) {
         add(training, budget, line.at("tokens").get<double>(), loss.get<double>());
