@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Reference forward pass of a smoe checkpoint in plain numpy, for checking other implementations.
 
-Reads config.yaml and model.safetensors of a dense, stepped_moe or vanilla_moe checkpoint and writes what
-`smoe-inspect logits` writes: `logits` [B, T, V] float32 and, for a stepped_moe, `routing` [segments, L, E] uint8.
+Reads config.yaml and the weights of a dense, stepped_moe or vanilla_moe checkpoint (one safetensors file, or shards with
+their index) and writes what `smoe-inspect logits` writes: `logits` [B, T, V] float32 and, for a stepped_moe, `routing` [segments, L, E] uint8.
 
     python3 tools/reference_forward.py --checkpoint DIR --tokens FILE.json --budget 1B --out FILE.safetensors
     python3 tools/reference_forward.py ... --compare FILE.safetensors     prints the largest difference
 
-Needs numpy, pyyaml and safetensors. Written to be read, not to be fast: one row at a time, float64 throughout, every
+Needs numpy and pyyaml. Written to be read, not to be fast: one row at a time, float64 throughout, every
 expert in turn. Shapes in comments: T tokens, D width, H query heads, G key/value heads, K head width, L MoE layers,
 E experts.
 """
@@ -18,7 +18,51 @@ import sys
 
 import numpy as np
 import yaml
-from safetensors.numpy import load_file, save_file
+
+# BF16 is not a type of numpy: the upper half of a float32.
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+          "U8": "u1", "BOOL": "?"}
+
+
+def load_file(path):
+    """The tensors of a safetensors file by name: 8 bytes of header length, a JSON header, raw data."""
+    data = pathlib.Path(path).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(data[8:start]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        tensor = np.frombuffer(data[start + begin:start + end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            tensor = (tensor.astype(np.uint32) << 16).view(np.float32)
+        tensors[name] = tensor
+    return tensors
+
+
+def save_file(tensors, path):
+    """Writes float32 and uint8 tensors as a safetensors file."""
+    header, position = {}, 0
+    for name, tensor in tensors.items():
+        dtype = {"float32": "F32", "uint8": "U8"}[tensor.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [position, position + tensor.nbytes]}
+        position += tensor.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    body = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
+    pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+def load_weights(folder):
+    """All tensors of a checkpoint folder, whose index names the shards where there are several."""
+    index = folder / "model.safetensors.index.json"
+    files = {"model.safetensors"}
+    if index.exists():
+        files = set(json.loads(index.read_text())["weight_map"].values())
+    weights = {}
+    for file in sorted(files):
+        weights.update(load_file(folder / file))
+    return weights
 
 
 class Checkpoint:
@@ -27,8 +71,7 @@ class Checkpoint:
     def __init__(self, folder):
         folder = pathlib.Path(folder)
         self.config = yaml.safe_load((folder / "config.yaml").read_text())["model"]
-        weights = load_file(folder / "model.safetensors")
-        self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
+        self.weights = {name: tensor.astype(np.float64) for name, tensor in load_weights(folder).items()}
 
     def __getitem__(self, name):
         return self.weights[name]

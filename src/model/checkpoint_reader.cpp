@@ -189,14 +189,18 @@ void load_model_weights(const std::filesystem::path& checkpoint, Model& model) {
   load_weights_file(checkpoint, model);
 }
 
-void load_weights_file(const std::filesystem::path& path, Model& model) {
-  const WeightFiles file(path);
+void check_weights_fit(const WeightFiles& file, const Model& model) {
   const std::string misfits = list_misfits(file, model.parameters());
   SMOE_CHECK(CheckpointError, misfits.empty(),
              "{}: the weights do not fit the model that config.yaml describes:{}\nUse the config.yaml that "
              "was saved "
              "with these weights",
              file.path().string(), misfits);
+}
+
+void load_weights_file(const std::filesystem::path& path, Model& model) {
+  const WeightFiles file(path);
+  check_weights_fit(file, model);
   const at::NoGradGuard no_grad;
   for (const NamedParameter& parameter : model.parameters()) {
     at::Tensor target = parameter.tensor;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "smoe/model/model.h"
+#include "smoe/model/weight_files.h"
 
 namespace smoe {
 
@@ -46,8 +47,12 @@ ModelConfig read_checkpoint_model_config(const std::filesystem::path& checkpoint
 // data.sequence_length in the checkpoint's config.yaml; nullopt where the config has none.
 std::optional<int64_t> checkpoint_sequence_length(const std::filesystem::path& checkpoint);
 
-// Copies tensors named like the parameters into `model`, converting between floating-point types. Missing,
-// surplus and misshapen tensors are all reported in one CheckpointError.
+// Missing, surplus and misshapen tensors are all reported in one CheckpointError. The model may be on the
+// meta device.
+void check_weights_fit(const WeightFiles& weights, const Model& model);
+
+// Copies tensors named like the parameters into `model`, converting between floating-point types, after
+// check_weights_fit.
 void load_model_weights(const std::filesystem::path& checkpoint, Model& model);
 
 // The same from one safetensors file, or from a folder of weight files.
