@@ -82,6 +82,8 @@ void add_how_it_is_scored(CLI::App& app, Arguments& arguments) {
                  "tokens of a batch; changes memory and speed only")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_flag("!--no-shared-prefixes", arguments.options.share_prefixes,
+               "compute shots anew before each question; changes speed only");
   app.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -43,14 +43,32 @@ AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
     }
     prompts.ids.push_back(std::move(ids));
   }
+  share_prefixes(prompts, task.generation.samples);
   return prompts;
 }
 
+void AnswerGenerator::share_prefixes(AnswerPrompts& prompts, int64_t num_samples) const {
+  const int64_t unit =
+      options_.share_prefixes
+          ? shareable_prefix_unit(model_.config(), options_.routing, options_.segment_length)
+          : 0;
+  std::vector<std::span<const int32_t>> of_samples;
+  for (const std::vector<int32_t>& ids : prompts.ids) {
+    of_samples.insert(of_samples.end(), static_cast<size_t>(num_samples), ids);
+  }
+  const PrefixPlan plan = plan_shared_prefixes(of_samples, unit);
+  for (size_t row = 0; row < prompts.ids.size(); ++row) {
+    prompts.shared_prefixes.push_back(plan.lengths[row * static_cast<size_t>(num_samples)]);
+  }
+  prompts.prefix_counts = plan.counts;
+}
+
 GenerationRequest AnswerGenerator::request(const TaskConfig& task, const EvaluationItem& item,
-                                           const std::vector<int32_t>& prompt, const Wanted& wanted,
+                                           const AnswerPrompts& prompts, const Wanted& wanted,
                                            int64_t budget) const {
   GenerationRequest request;
-  request.prompt = prompt;
+  request.prompt = prompts.ids[wanted.item];
+  request.shared_prefix = prompts.shared_prefixes[wanted.item];
   request.budget = budget;
   request.stops = item.stops;
   request.stop_ids = default_stop_ids(tokenizer_);
@@ -70,15 +88,22 @@ GenerationRequest AnswerGenerator::request(const TaskConfig& task, const Evaluat
 void AnswerGenerator::generate(const TaskConfig& task, const std::vector<EvaluationItem>& items,
                                const AnswerPrompts& prompts, std::vector<Wanted> wanted, int64_t budget,
                                const std::function<void(const Wanted&, GeneratedAnswer)>& on_answer) const {
-  std::ranges::stable_sort(wanted, std::greater{},
-                           [&](const Wanted& one) { return prompts.ids[one.item].size(); });
+  // Prompts that share a prefix run together, so that it is stored once.
+  const auto prefix = [&](const Wanted& one) {
+    return std::span(prompts.ids[one.item]).first(static_cast<size_t>(prompts.shared_prefixes[one.item]));
+  };
+  std::ranges::stable_sort(wanted, [&](const Wanted& a, const Wanted& b) {
+    const auto order = std::lexicographical_compare_three_way(prefix(a).begin(), prefix(a).end(),
+                                                              prefix(b).begin(), prefix(b).end());
+    return order != 0 ? order < 0 : prompts.ids[a.item].size() > prompts.ids[b.item].size();
+  });
   SessionLimits limits;
   limits.max_rows = std::max<int64_t>(1, options_.batch_tokens / kTypicalRowTokens);
   limits.prefill_tokens = options_.batch_tokens;
   GenerationSession session(model_, tokenizer_, limits);
   std::unordered_map<int64_t, Wanted> wanted_of_request;
   for (const Wanted& one : wanted) {
-    const int64_t number = session.add(request(task, items[one.item], prompts.ids[one.item], one, budget));
+    const int64_t number = session.add(request(task, items[one.item], prompts, one, budget));
     wanted_of_request[number] = one;
   }
   bool is_running = !wanted.empty();

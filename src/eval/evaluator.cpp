@@ -105,6 +105,11 @@ std::vector<int64_t> all_budgets(const ModelConfig& config) {
   return budgets;
 }
 
+int64_t prefix_unit(const ModelConfig& config, const EvaluationOptions& options,
+                    const PackingOptions& packing) {
+  return options.share_prefixes ? shareable_prefix_unit(config, packing.routing, packing.segment_length) : 0;
+}
+
 EvaluationContext describe_run(const Model& model, const Tokenizer& tokenizer,
                                const EvaluationOptions& options, const PackingOptions& packing) {
   EvaluationContext context;
@@ -126,6 +131,9 @@ EvaluationContext describe_run(const Model& model, const Tokenizer& tokenizer,
   context.segment_length = routes_segments ? packing.segment_length : 0;
   context.max_length = options.max_length;
   context.batch_tokens = packing.batch_tokens;
+  context.shared_prefixes = !options.share_prefixes                         ? "off"
+                            : prefix_unit(model.config(), options, packing) ? "on"
+                                                                            : "impossible";
   context.num_threads = at::get_num_threads();
   context.limit = options.limit;
   context.seed = options.seed;
@@ -224,11 +232,12 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
   const std::vector<int64_t> budgets = name_budgets(model.config(), options, results);
   std::optional<ChatRenderer> chat;
   if (options.chat_template) chat.emplace(*options.chat_template, tokenizer);
-  const Scorer scorer(model, packing);
+  Scorer scorer(model, packing);
   const AnswerGenerator generator(
       model, tokenizer,
       {packing.segment_length, packing.routing, options.bos, options.max_length, options.batch_tokens,
-       options.max_new_tokens, options.seed, chat ? &*chat : nullptr});
+       options.max_new_tokens, options.seed, chat ? &*chat : nullptr, options.share_prefixes});
+  const int64_t unit = prefix_unit(model.config(), options, packing);
   std::unique_ptr<CodeRunner> runner;
   std::vector<PreparedTask> tasks;
   for (const TaskConfig& task : options.tasks) {
@@ -237,11 +246,11 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
         runner = std::make_unique<CodeRunner>(options.code);
         results.context.sandbox = runner->sandbox().description();
       }
-      tasks.push_back(prepare_task(task, {tokenizer, options, scorer, generator, runner.get()}));
+      tasks.push_back(prepare_task(task, {tokenizer, options, scorer, generator, runner.get(), unit}));
     });
   }
   SampleLog log(options.samples);
-  const TaskTools tools = {tokenizer, options, scorer, generator, runner.get()};
+  const TaskTools tools = {tokenizer, options, scorer, generator, runner.get(), unit};
   for (PreparedTask& task : tasks) {
     attempt(task.config->name, results, [&] { run_task(task, tools, budgets, log, results); });
   }

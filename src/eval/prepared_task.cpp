@@ -5,12 +5,31 @@
 #include "eval/sample_log.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/eval/shared_prefixes.h"
 
 namespace smoe {
 namespace {
 
 // Rows that are scored and then stored together: what a killed run loses at most.
 constexpr size_t kRowsPerPiece = 512;
+
+// Contexts once each: requests that share a whole context share a row already.
+void share_prefixes(PreparedTask& prepared, int64_t unit) {
+  std::vector<Request>& requests = prepared.requests;
+  std::vector<std::span<const int32_t>> contexts;
+  std::vector<size_t> context_of_request;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const bool is_new = i == 0 || requests[i].group != requests[i - 1].group ||
+                        requests[i].context != requests[i - 1].context;
+    if (is_new) contexts.emplace_back(requests[i].context);
+    context_of_request.push_back(contexts.size() - 1);
+  }
+  const PrefixPlan plan = plan_shared_prefixes(contexts, unit);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].shared_prefix = plan.lengths[context_of_request[i]];
+  }
+  prepared.result.shared_prefixes = plan.counts;
+}
 
 void encode_requests(PreparedTask& prepared, const TaskTools& tools) {
   const bool is_text = prepared.config->kind == TaskKind::kRollingText;
@@ -31,6 +50,7 @@ void encode_requests(PreparedTask& prepared, const TaskTools& tools) {
   SMOE_CHECK(DataError, !prepared.requests.empty(), "task {}: {} holds no text to score",
              prepared.config->name, scored_file(*prepared.config, tools.options.data_folder).string());
   prepared.result.counts = encoder.counts();
+  share_prefixes(prepared, tools.prefix_unit);
 }
 
 void prepare_answers(PreparedTask& prepared, const TaskTools& tools) {
@@ -40,6 +60,7 @@ void prepare_answers(PreparedTask& prepared, const TaskTools& tools) {
   prepared.prompts = tools.generator.encode(task, prepared.items);
   prepared.result.counts = {std::ssize(prepared.items) * task.generation.samples, prepared.prompts.truncated,
                             0};
+  prepared.result.shared_prefixes = prepared.prompts.prefix_counts;
   prepared.result.generation = GenerationCounts{.max_new_tokens = tools.generator.max_new_tokens(task)};
 }
 

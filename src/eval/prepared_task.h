@@ -30,9 +30,10 @@ struct PreparedTask {
 struct TaskTools {
   const Tokenizer& tokenizer;
   const EvaluationOptions& options;
-  const Scorer& scorer;
+  Scorer& scorer;
   const AnswerGenerator& generator;
   const CodeRunner* runner = nullptr;  // null: no task runs code
+  int64_t prefix_unit = 0;             // shared prefixes are multiples of it; 0: none are shared
 };
 
 // Reads, encodes and checks. Throws as these do.

@@ -107,6 +107,7 @@ nlohmann::ordered_json context_json(const EvaluationContext& context) {
           {"segment_length", context.segment_length},
           {"max_length", context.max_length},
           {"batch_tokens", context.batch_tokens},
+          {"shared_prefixes", context.shared_prefixes},
           {"num_threads", context.num_threads},
           {"limit", context.limit},
           {"fewshot_seed", context.seed},
@@ -127,6 +128,9 @@ nlohmann::ordered_json task_json(const EvaluationResults& results, const TaskRes
                                  {"empty_continuations", task.counts.empty_continuations},
                                  {"seconds", task.seconds},
                                  {"primary", task.primary}};
+  json["shared_prefixes"] = {{"prefixes", task.shared_prefixes.prefixes},
+                             {"prefix_tokens", task.shared_prefixes.prefix_tokens},
+                             {"spared_tokens", task.shared_prefixes.spared_tokens}};
   if (!task.sample_log.empty()) json["samples"] = task.sample_log;
   if (task.generation) {
     json["generation"] = {{"max_new_tokens", task.generation->max_new_tokens},

@@ -30,9 +30,10 @@ class RowWriter {
   }
 
   void write(const std::vector<Request>& requests, const RequestTree& tree) {
-    const std::vector<int32_t>& context = requests[tree.requests.front()].context;
-    context_length_ = std::ssize(context);
-    write_run(context.data(), 0, context_length_, 0);
+    const Request& first = requests[tree.requests.front()];
+    prefix_length_ = first.shared_prefix;
+    context_length_ = std::ssize(first.context) - prefix_length_;
+    write_run(first.context.data() + prefix_length_, 0, context_length_, 0);
     add_context_segments();
     // Every branch's first id is predicted by the last context token; those targets come first, so that
     // targets ascend in position.
@@ -55,13 +56,13 @@ class RowWriter {
   }
 
  private:
-  // `length` ids at `begin` of the row, at logical position `position`: they see the context and their own
-  // run.
+  // `length` ids at `begin` of the row, at position `position` after the prefix: they see the context and
+  // their own run.
   void write_run(const int32_t* ids, int64_t begin, int64_t length, int64_t position) {
     for (int64_t i = 0; i < length; ++i) {
       tokens_[begin + i] = ids[i];
       if (allowed_ == nullptr) continue;
-      positions_[begin + i] = position + i;
+      positions_[begin + i] = prefix_length_ + position + i;
       bool* allowed = allowed_ + (begin + i) * num_tokens_;
       if (begin > 0) std::fill(allowed, allowed + context_length_, true);
       std::fill(allowed + begin, allowed + begin + i + 1, true);
@@ -74,6 +75,7 @@ class RowWriter {
     add_segment(begin, num_tokens_, begin);
   }
 
+  // A shared prefix is whole segments, so that segments may be counted from its end.
   void add_context_segments() {
     if (options_.routing == RoutingMode::kLastPromptToken) {
       add_segment(0, context_length_, context_length_ - 1);
@@ -115,7 +117,8 @@ class RowWriter {
   int64_t* tokens_;
   int64_t* positions_ = nullptr;
   bool* allowed_ = nullptr;
-  int64_t context_length_ = 0;
+  int64_t prefix_length_ = 0;
+  int64_t context_length_ = 0;  // without the prefix
 };
 
 // Without branches the plain causal mask, which needs no memory, says the same.
@@ -129,10 +132,12 @@ bool needs_mask(const std::vector<Request>& requests, const RequestTree& tree) {
 std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests) {
   std::vector<RequestTree> trees;
   for (size_t i = 0; i < requests.size(); ++i) {
-    SMOE_ASSERT(!requests[i].context.empty() && !requests[i].continuation.empty());
+    SMOE_ASSERT(requests[i].shared_prefix >= 0 &&
+                std::ssize(requests[i].context) > requests[i].shared_prefix &&
+                !requests[i].continuation.empty());
     const bool shares =
         i > 0 && requests[i].group == requests[i - 1].group && requests[i].context == requests[i - 1].context;
-    if (!shares) trees.push_back({{}, std::ssize(requests[i].context)});
+    if (!shares) trees.push_back({{}, std::ssize(requests[i].context) - requests[i].shared_prefix});
     trees.back().requests.push_back(i);
     trees.back().length += std::ssize(requests[i].continuation) - 1;
   }
@@ -140,14 +145,14 @@ std::vector<RequestTree> build_request_trees(const std::vector<Request>& request
   return trees;
 }
 
-RequestBatch pack_request_trees(const std::vector<Request>& requests, const std::vector<RequestTree>& trees,
-                                size_t begin, size_t end, const PackingOptions& options, int64_t budget) {
-  const auto num_rows = static_cast<int64_t>(end - begin);
+RequestBatch pack_request_trees(const std::vector<Request>& requests, std::span<const RequestTree> trees,
+                                const PackingOptions& options, int64_t budget) {
+  const int64_t num_rows = std::ssize(trees);
   int64_t num_tokens = 0;
   bool masked = false;
-  for (size_t i = begin; i < end; ++i) {
-    num_tokens = std::max(num_tokens, trees[i].length);
-    masked = masked || needs_mask(requests, trees[i]);
+  for (const RequestTree& tree : trees) {
+    num_tokens = std::max(num_tokens, tree.length);
+    masked = masked || needs_mask(requests, tree);
   }
   RequestBatch batch;
   batch.input.tokens_BT = at::zeros({num_rows, num_tokens}, at::kLong);
@@ -158,8 +163,8 @@ RequestBatch pack_request_trees(const std::vector<Request>& requests, const std:
   batch.input.segments.num_rows = num_rows;
   batch.input.segments.num_tokens = num_tokens;
   batch.input.budget_of_row.assign(static_cast<size_t>(num_rows), budget);
-  for (size_t i = begin; i < end; ++i) {
-    RowWriter(batch, static_cast<int64_t>(i - begin), options).write(requests, trees[i]);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    RowWriter(batch, row, options).write(requests, trees[static_cast<size_t>(row)]);
   }
   return batch;
 }

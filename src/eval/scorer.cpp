@@ -3,7 +3,9 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "smoe/core/error.h"
 
@@ -63,23 +65,43 @@ void Scorer::add_scores(const at::Tensor& hidden_BTD, const std::vector<ScoredTo
   }
 }
 
-std::vector<RequestScore> Scorer::score(const std::vector<Request>& requests, int64_t budget,
-                                        const std::function<void(int64_t)>& on_progress) const {
-  const c10::InferenceMode no_gradients;
-  const std::vector<RequestTree> trees = build_request_trees(requests);
-  std::vector<RequestScore> scores(requests.size());
-  for (size_t begin = 0; begin < trees.size();) {
+void Scorer::score_trees(const std::vector<Request>& requests, std::span<const RequestTree> trees,
+                         int64_t budget, std::vector<RequestScore>& scores,
+                         const std::function<void(int64_t)>& on_progress) {
+  const Request& first = requests[trees.front().requests.front()];
+  std::shared_ptr<const KvCache> prefix;
+  if (first.shared_prefix > 0) {
+    const auto tokens = std::span(first.context).first(static_cast<size_t>(first.shared_prefix));
+    prefix = prefixes_.get(tokens, budget, options_.segment_length);
+  }
+  while (!trees.empty()) {
     // Trees come longest first, so the first one of a batch decides its width.
-    const int64_t rows = std::max<int64_t>(1, options_.batch_tokens / trees[begin].length);
-    const size_t end = std::min(trees.size(), begin + static_cast<size_t>(rows));
-    RequestBatch batch = pack_request_trees(requests, trees, begin, end, options_, budget);
+    const int64_t rows = std::max<int64_t>(1, options_.batch_tokens / trees.front().length);
+    const auto of_batch = trees.first(std::min(trees.size(), static_cast<size_t>(rows)));
+    RequestBatch batch = pack_request_trees(requests, of_batch, options_, budget);
     for (at::Tensor* tensor :
          {&batch.input.tokens_BT, &batch.input.positions_BT, &batch.input.attention_BTT}) {
       if (tensor->defined()) *tensor = tensor->to(model_.device());
     }
+    batch.input.shared_prefix = prefix.get();
     add_scores(model_.forward(batch.input).hidden_BTD, batch.targets, scores);
     if (on_progress) on_progress(batch.num_requests);
-    begin = end;
+    trees = trees.subspan(of_batch.size());
+  }
+}
+
+std::vector<RequestScore> Scorer::score(const std::vector<Request>& requests, int64_t budget,
+                                        const std::function<void(int64_t)>& on_progress) {
+  const c10::InferenceMode no_gradients;
+  std::map<std::vector<int32_t>, std::vector<RequestTree>> trees_of_prefix;
+  for (RequestTree& tree : build_request_trees(requests)) {
+    const Request& first = requests[tree.requests.front()];
+    trees_of_prefix[{first.context.begin(), first.context.begin() + first.shared_prefix}].push_back(
+        std::move(tree));
+  }
+  std::vector<RequestScore> scores(requests.size());
+  for (const auto& [prefix, trees] : trees_of_prefix) {
+    score_trees(requests, trees, budget, scores, on_progress);
   }
   for (size_t i = 0; i < scores.size(); ++i) {
     SMOE_CHECK(

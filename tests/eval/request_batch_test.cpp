@@ -16,7 +16,7 @@ std::vector<Request> two_choices() {
 
 RequestBatch pack(const std::vector<Request>& requests, int64_t segment_length, RoutingMode mode) {
   const auto trees = build_request_trees(requests);
-  return pack_request_trees(requests, trees, 0, trees.size(), {8192, segment_length, mode}, 0);
+  return pack_request_trees(requests, trees, {8192, segment_length, mode}, 0);
 }
 
 TEST(RequestBatch, ChoicesOfAnItemBecomeOneRowWithoutTheirLastIds) {

@@ -66,7 +66,7 @@ void expect_scores_of_single_rows(const Model& model, int64_t num_budgets) {
   const std::vector<Request> requests = random_requests(6);
   for (const RoutingMode mode : {RoutingMode::kSegments, RoutingMode::kLastPromptToken}) {
     for (const int64_t segment_length : {1, 3, 32}) {
-      const Scorer scorer(model, {64, segment_length, mode});
+      Scorer scorer(model, {64, segment_length, mode});
       for (int64_t budget = 0; budget < num_budgets; ++budget) {
         const std::vector<RequestScore> scores = scorer.score(requests, budget);
         for (size_t i = 0; i < requests.size(); ++i) {
@@ -98,6 +98,54 @@ TEST(Scorer, PackedChoicesScoreLikeSingleRowsForAVanillaMoe) {
   config.budgets = {{"only", 2}};
   config.size_embedding = SizeEmbedding::kNone;
   expect_scores_of_single_rows(make_model(config), 1);
+}
+
+// Items behind one of two beginnings of 12 tokens, of which whole segments are shared; and some without one.
+std::vector<Request> requests_with_prefixes(int64_t shared_tokens) {
+  std::vector<Request> requests = random_requests(12);
+  for (Request& request : requests) {
+    if (request.group % 3 == 2) continue;
+    const int32_t first = request.group % 3 == 0 ? 40 : 90;
+    std::vector<int32_t> context;
+    for (int32_t i = 0; i < 12; ++i) context.push_back(first + i * i);
+    context.insert(context.end(), request.context.begin(), request.context.end());
+    request.context = context;
+    request.shared_prefix = shared_tokens;
+  }
+  return requests;
+}
+
+void expect_scores_do_not_change_by_sharing(const ModelConfig& config, int64_t num_budgets) {
+  const Model model = make_model(config);
+  for (const int64_t segment_length : {1, 3, 4}) {
+    for (int64_t budget = 0; budget < num_budgets; ++budget) {
+      const std::vector<Request> requests = requests_with_prefixes(12);
+      Scorer scorer(model, {64, segment_length, RoutingMode::kSegments});
+      const std::vector<RequestScore> scores = scorer.score(requests, budget);
+      EXPECT_EQ(scorer.num_computed_prefixes(), 2);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const RequestScore expected =
+            score_alone(model, requests[i], budget, segment_length, RoutingMode::kSegments);
+        EXPECT_NEAR(scores[i].sum, expected.sum, 1e-4)
+            << "request " << i << ", budget " << budget << ", S " << segment_length;
+        EXPECT_EQ(scores[i].is_greedy, expected.is_greedy);
+      }
+      scorer.score(requests, budget);
+      EXPECT_EQ(scorer.num_computed_prefixes(), 2) << "prefixes are kept from call to call";
+    }
+  }
+}
+
+TEST(Scorer, SharedPrefixesDoNotChangeTheScoresOfAnyArchitecture) {
+  ModelConfig config = tiny_stepped_config();
+  expect_scores_do_not_change_by_sharing(config, 3);
+  config.architecture = Architecture::kVanillaMoe;
+  config.size_embedding = SizeEmbedding::kNone;
+  expect_scores_do_not_change_by_sharing(config, 3);
+  config.architecture = Architecture::kDense;
+  config.num_dense_layers = 2;
+  config.num_moe_layers = 0;
+  expect_scores_do_not_change_by_sharing(config, 1);
 }
 
 TEST(Scorer, ScoresDoNotDependOnTheBatchSizeOrTheOrder) {

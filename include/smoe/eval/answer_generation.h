@@ -9,6 +9,7 @@
 
 #include "smoe/data/chat_renderer.h"
 #include "smoe/eval/items.h"
+#include "smoe/eval/shared_prefixes.h"
 #include "smoe/infer/generation.h"
 #include "smoe/model/model.h"
 
@@ -29,12 +30,15 @@ struct AnswerGenerationOptions {
   std::optional<int64_t> max_new_tokens;  // at most so many, whatever the task says
   uint64_t seed = 1234;                   // of sampled answers
   const ChatRenderer* chat = nullptr;     // a prompt becomes one message of a user; not owned
+  bool share_prefixes = true;             // compute what many prompts begin with once; changes speed only
 };
 
 // The prompts of a task as token ids.
 struct AnswerPrompts {
   std::vector<std::vector<int32_t>> ids;  // one a row
   int64_t truncated = 0;                  // prompts that lost ids on the left, to leave room for the answer
+  std::vector<int64_t> shared_prefixes;   // first ids that are computed once for all rows that have them
+  PrefixCounts prefix_counts;             // over all samples of the rows
 };
 
 class AnswerGenerator {
@@ -60,7 +64,8 @@ class AnswerGenerator {
 
  private:
   GenerationRequest request(const TaskConfig& task, const EvaluationItem& item,
-                            const std::vector<int32_t>& prompt, const Wanted& wanted, int64_t budget) const;
+                            const AnswerPrompts& prompts, const Wanted& wanted, int64_t budget) const;
+  void share_prefixes(AnswerPrompts& prompts, int64_t num_samples) const;
 
   const Model& model_;
   const Tokenizer& tokenizer_;

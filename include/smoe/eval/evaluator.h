@@ -32,6 +32,7 @@ struct EvaluationOptions {
   int64_t limit = 0;
   int64_t max_length = 2048;
   int64_t batch_tokens = 8192;
+  bool share_prefixes = true;                 // compute what many prompts begin with once; changes speed only
   std::filesystem::path samples;              // folder, or one .jsonl file; empty: no sample log
   bool log_token_ids = false;                 // in the sample log
   std::optional<int64_t> max_new_tokens;      // at most so many for an answer, whatever the task says

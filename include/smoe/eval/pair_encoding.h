@@ -17,6 +17,9 @@ struct Request {
   std::vector<int32_t> context;
   std::vector<int32_t> continuation;
   int64_t group = 0;  // requests of one group that have the same context share its computation
+  // First ids of the context that are computed once for all requests that begin with them; at least one id of
+  // the context is left. What may be shared is the planner's business (shared_prefixes.h).
+  int64_t shared_prefix = 0;
 };
 
 struct EncodingCounts {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,9 @@ struct PackingOptions {
 // Requests that share a context, as one row.
 struct RequestTree {
   std::vector<size_t> requests;
-  int64_t length = 0;  // tokens of the row: the last id of a continuation is only predicted, never an input
+  // Tokens of the row, without the shared prefix; the last id of a continuation is only predicted, never an
+  // input.
+  int64_t length = 0;
 };
 
 // Groups neighbouring requests of the same group and context; longest tree first (ties in request order).
@@ -42,9 +45,9 @@ struct RequestBatch {
   int64_t num_requests = 0;
 };
 
-// Packs trees [begin, end), padded on the right to the longest. Padding attends to itself and is routed by
-// itself.
-RequestBatch pack_request_trees(const std::vector<Request>& requests, const std::vector<RequestTree>& trees,
-                                size_t begin, size_t end, const PackingOptions& options, int64_t budget);
+// Packs trees that have the same shared prefix, padded on the right to the longest. Padding attends to itself
+// and is routed by itself. Positions, where they are given, count the prefix; rows hold what comes after it.
+RequestBatch pack_request_trees(const std::vector<Request>& requests, std::span<const RequestTree> trees,
+                                const PackingOptions& options, int64_t budget);
 
 }  // namespace smoe

@@ -8,6 +8,7 @@
 
 #include "smoe/eval/metrics.h"
 #include "smoe/eval/pair_encoding.h"
+#include "smoe/eval/shared_prefixes.h"
 
 namespace smoe {
 
@@ -42,6 +43,7 @@ struct TaskResult {
   std::string primary;
   std::vector<MetricResult> metrics;
   double seconds = 0.0;
+  PrefixCounts shared_prefixes;
   std::optional<GenerationCounts> generation;  // of kinds that generate
   std::string sample_log;                      // where the rows are; empty: not logged
 
@@ -76,6 +78,7 @@ struct EvaluationContext {
   int64_t segment_length = 0;
   int64_t max_length = 0;
   int64_t batch_tokens = 0;
+  std::string shared_prefixes;  // "on", "off" (by option) or "impossible" (with this routing)
   int64_t num_threads = 0;
   int64_t limit = 0;
   uint64_t seed = 0;
