@@ -7,6 +7,7 @@
 #include "smoe/core/tool.h"
 #include "smoe/eval/comparison.h"
 #include "smoe/eval/evaluator.h"
+#include "smoe/eval/generation_overrides.h"
 #include "smoe/eval/task_library.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/device.h"
@@ -30,9 +31,11 @@ struct Arguments {
   std::optional<int64_t> max_length;
   int64_t num_threads = 0;
   bool list_tasks = false;
+  std::string chat_shots = "turns";
   bool chat_template = false;
   bool unsafe_code = false;
   bool discards_journal = false;
+  smoe::GenerationOverrides generation;
   smoe::EvaluationOptions options;
 };
 
@@ -94,8 +97,25 @@ void add_generation_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--max-new-tokens", arguments.options.max_new_tokens,
                  "most tokens of a generated answer, where the task allows more")
       ->check(CLI::PositiveNumber);
+  app.add_option("--num-samples", arguments.generation.samples,
+                 "generated answers to each row; default: the task's")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--temperature", arguments.generation.temperature,
+                 "of generated answers, 0: greedy; default: the task's")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", arguments.generation.top_p,
+                 "share of the probability that answers are drawn from; default: the task's");
+  app.add_option("--pass-at", arguments.generation.pass_at,
+                 "the k of pass@k, separated by commas; default: the task's")
+      ->delimiter(',');
   app.add_flag("--chat-template", arguments.chat_template,
-               "generated answers: each prompt is a user's message in the template of the checkpoint");
+               "each prompt is a dialogue in the template that the checkpoint was fine-tuned with");
+  app.add_option("--chat-shots", arguments.chat_shots,
+                 "with --chat-template, solved rows are turns of the dialogue (turns) or stand in the user's "
+                 "message (message)")
+      ->capture_default_str();
+  app.add_option("--system-prompt", arguments.options.system_prompt,
+                 "with --chat-template: beginning of the system message");
   app.add_flag("--unsafe-code-execution", arguments.unsafe_code,
                "run generated programs without bubblewrap: they can read and delete your files");
 }
@@ -104,6 +124,10 @@ void add_output_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--out", arguments.out, "results as JSON; a table in Markdown is written beside it");
   app.add_option("--samples", arguments.options.samples,
                  "log of every row: a folder, or one file ending in .jsonl");
+  app.add_option("--answers", arguments.options.answers,
+                 "folder for answers that a judge will read; default: beside the results");
+  app.add_option("--model-name", arguments.options.model_name,
+                 "of these answers; default: the name of the checkpoint's folder");
   app.add_flag("--log-token-ids", arguments.options.log_token_ids, "token ids in the log of the rows");
   app.add_flag("--restart", arguments.discards_journal,
                "forget what an earlier, unfinished run with this --out has computed");
@@ -120,10 +144,47 @@ int compare(const CompareArguments& arguments) {
   return 0;
 }
 
+void complete_chat_options(Arguments& arguments, const std::filesystem::path& checkpoint) {
+  smoe::EvaluationOptions& options = arguments.options;
+  const auto layout = smoe::enum_from_name<smoe::PromptLayout>(arguments.chat_shots);
+  SMOE_CHECK(ConfigError, layout.has_value() && *layout != smoe::PromptLayout::kText,
+             "--chat-shots {}; allowed are turns and message", arguments.chat_shots);
+  options.chat_layout = *layout;
+  SMOE_CHECK(ConfigError, options.system_prompt.empty() || arguments.chat_template,
+             "--system-prompt needs --chat-template: plain prompts have no messages");
+  if (arguments.chat_template) options.chat_template = smoe::checkpoint_chat_template(checkpoint);
+}
+
+// The folder of a run says more than that of a step.
+std::string model_name(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path folder = std::filesystem::absolute(checkpoint).lexically_normal();
+  const std::string name = folder.filename().string();
+  return name.starts_with("step-") ? folder.parent_path().filename().string() + "-" + name : name;
+}
+
+// Tasks by name. What is unknown or mistaken does not stop the others.
+void select_tasks(Arguments& arguments, const smoe::TaskLibrary& library) {
+  smoe::EvaluationOptions& options = arguments.options;
+  std::vector<smoe::UnusableName> unusable;
+  smoe::TaskSelection selection = library.select_usable(arguments.tasks, unusable);
+  if (selection.tasks.empty()) throw smoe::ConfigError(unusable.front().message);
+  for (const smoe::UnusableName& name : unusable) {
+    SPDLOG_ERROR("{} is not scored: {}", name.name, name.message);
+    options.failures.push_back({name.name, name.message});
+  }
+  for (smoe::TaskConfig& task : selection.tasks) smoe::override_generation(arguments.generation, task);
+  options.tasks = std::move(selection.tasks);
+  options.groups = std::move(selection.groups);
+}
+
 // Settings that follow from others.
 void complete_options(Arguments& arguments, const std::filesystem::path& checkpoint) {
   smoe::EvaluationOptions& options = arguments.options;
-  if (arguments.chat_template) options.chat_template = smoe::checkpoint_chat_template(checkpoint);
+  complete_chat_options(arguments, checkpoint);
+  if (options.answers.empty()) {
+    options.answers = std::filesystem::path(arguments.out).replace_extension(".answers");
+  }
+  if (options.model_name.empty()) options.model_name = model_name(checkpoint);
   if (arguments.routing.empty()) {
     options.routing =
         arguments.chat_template ? smoe::RoutingMode::kLastPromptToken : smoe::RoutingMode::kSegments;
@@ -156,9 +217,7 @@ int run(Arguments& arguments) {
   smoe::set_num_threads(arguments.num_threads);
 
   smoe::EvaluationOptions& options = arguments.options;
-  const smoe::TaskSelection selection = library.select(arguments.tasks);
-  options.tasks = selection.tasks;
-  options.groups = selection.groups;
+  select_tasks(arguments, library);
   options.data_folder = arguments.data;
   options.bos = smoe::parse_bos_policy(arguments.bos);
 

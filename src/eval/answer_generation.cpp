@@ -14,6 +14,16 @@ namespace {
 // A row of the batch costs about this many tokens of keys and values.
 constexpr int64_t kTypicalRowTokens = 256;
 
+// An earlier answer that loses its beginning, or the token before it, becomes a part of the prompt after it.
+void drop_left(int64_t count, DialoguePrompt& prompt) {
+  prompt.ids.erase(prompt.ids.begin(), prompt.ids.begin() + count);
+  std::vector<ResponseSpan> left;
+  for (const ResponseSpan& response : prompt.responses) {
+    if (response.begin > count) left.push_back({response.begin - count, response.end - count});
+  }
+  prompt.responses = std::move(left);
+}
+
 }  // namespace
 
 int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
@@ -27,31 +37,38 @@ int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
   return tokens;
 }
 
+DialoguePrompt AnswerGenerator::prompt_of(const EvaluationItem& item) const {
+  const std::string& text = item.pairs.front().context;
+  if (options_.chat == nullptr) return {encode_prompt(tokenizer_, text, options_.bos)};
+  Conversation messages = item.dialogue;
+  messages.push_back({ChatRole::kUser, text});
+  ChatExample dialogue = options_.chat->open_dialogue(messages);
+  return {std::move(dialogue.tokens), std::move(dialogue.responses)};
+}
+
 AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
                                       const std::vector<EvaluationItem>& items) const {
   const int64_t room = options_.max_length - max_new_tokens(task);
   AnswerPrompts prompts;
   for (const EvaluationItem& item : items) {
-    const std::string& text = item.pairs.front().context;
-    std::vector<int32_t> ids = options_.chat != nullptr ? options_.chat->prompt({{ChatRole::kUser, text}})
-                                                        : encode_prompt(tokenizer_, text, options_.bos);
-    SMOE_CHECK(DataError, !ids.empty(), "{}: the prompt is empty, and --bos puts nothing before it",
+    DialoguePrompt prompt = prompt_of(item);
+    SMOE_CHECK(DataError, !prompt.ids.empty(), "{}: the prompt is empty, and --bos puts nothing before it",
                item.where);
-    if (std::ssize(ids) > room) {
-      ids.erase(ids.begin(), ids.end() - room);
+    if (std::ssize(prompt.ids) > room) {
+      drop_left(std::ssize(prompt.ids) - room, prompt);
       ++prompts.truncated;
     }
-    prompts.ids.push_back(std::move(ids));
+    prompts.ids.push_back(std::move(prompt.ids));
+    prompts.responses.push_back(std::move(prompt.responses));
   }
   share_prefixes(prompts, task.generation.samples);
   return prompts;
 }
 
 void AnswerGenerator::share_prefixes(AnswerPrompts& prompts, int64_t num_samples) const {
-  const int64_t unit =
-      options_.share_prefixes
-          ? shareable_prefix_unit(model_.config(), options_.routing, options_.segment_length)
-          : 0;
+  const int64_t unit = options_.share_prefixes
+                           ? shareable_prefix_unit(model_.config(), options_.routing, options_.segment_length)
+                           : 0;
   std::vector<std::span<const int32_t>> of_samples;
   for (const std::vector<int32_t>& ids : prompts.ids) {
     of_samples.insert(of_samples.end(), static_cast<size_t>(num_samples), ids);
@@ -68,6 +85,7 @@ GenerationRequest AnswerGenerator::request(const TaskConfig& task, const Evaluat
                                            int64_t budget) const {
   GenerationRequest request;
   request.prompt = prompts.ids[wanted.item];
+  request.responses = prompts.responses[wanted.item];
   request.shared_prefix = prompts.shared_prefixes[wanted.item];
   request.budget = budget;
   request.stops = item.stops;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "eval/judged_answers.h"
 #include "eval/prepared_task.h"
 #include "eval/sample_log.h"
 #include "smoe/core/error.h"
@@ -20,7 +21,7 @@ namespace smoe {
 namespace {
 
 bool is_share(const TaskConfig& task, size_t metric) {
-  if (is_generation(task.kind)) return true;
+  if (is_generation(task.kind)) return task.kind != TaskKind::kJudged;
   switch (task.metrics[metric]) {
     case Metric::kAccuracy:
     case Metric::kAccuracyCharacters:
@@ -32,21 +33,46 @@ bool is_share(const TaskConfig& task, size_t metric) {
   }
 }
 
+// `series` has one entry a budget.
+MetricResult metric_result(const TaskConfig& task, size_t metric, const std::vector<MetricSeries>& series) {
+  MetricResult result;
+  result.name = metric_names(task)[metric];
+  result.is_share = is_share(task, metric);
+  result.exponential = series.front().exponential;
+  for (size_t i = 0; i < series.size(); ++i) {
+    result.budgets.push_back(estimate(series[i]));
+    if (i > 0) result.differences.push_back(paired_difference(series[i - 1], series[i]));
+  }
+  return result;
+}
+
 void add_metrics(const TaskConfig& task, const std::vector<BudgetScores>& scores, TaskResult& result) {
-  const std::vector<std::string> names = metric_names(task);
-  for (size_t metric = 0; metric < names.size(); ++metric) {
-    MetricResult entry;
-    entry.name = names[metric];
-    entry.is_share = is_share(task, metric);
-    entry.exponential = scores.front().series[metric].exponential;
-    for (size_t i = 0; i < scores.size(); ++i) {
-      entry.budgets.push_back(estimate(scores[i].series[metric]));
-      if (i > 0) {
-        entry.differences.push_back(
-            paired_difference(scores[i - 1].series[metric], scores[i].series[metric]));
+  for (size_t metric = 0; metric < metric_names(task).size(); ++metric) {
+    std::vector<MetricSeries> series;
+    for (const BudgetScores& at_budget : scores) series.push_back(at_budget.series[metric]);
+    result.metrics.push_back(metric_result(task, metric, series));
+  }
+}
+
+// The primary metric over the rows of each subgroup; parts without rows, as under a limit, are left out.
+void add_subgroups(const PreparedTask& task, const std::vector<BudgetScores>& scores, TaskResult& result) {
+  const std::vector<std::string> names = metric_names(*task.config);
+  const auto primary = static_cast<size_t>(std::ranges::find(names, task.config->primary) - names.begin());
+  for (const SubgroupConfig& group : task.config->subgroups) {
+    std::vector<MetricSeries> series;
+    for (const BudgetScores& at_budget : scores) {
+      const MetricSeries& all = at_budget.series[primary];
+      MetricSeries& part = series.emplace_back();
+      part.exponential = all.exponential;
+      for (size_t i = 0; i < task.items.size(); ++i) {
+        if (std::ranges::find(group.values, task.items[i].subgroup) == group.values.end()) continue;
+        part.values.push_back(all.values[i]);
+        part.weights.push_back(all.weights[i]);
       }
     }
-    result.metrics.push_back(std::move(entry));
+    if (series.front().values.empty()) continue;
+    const int64_t num_rows = std::ssize(series.front().values);
+    result.subgroups.push_back({group.name, num_rows, metric_result(*task.config, primary, series)});
   }
 }
 
@@ -115,14 +141,18 @@ EvaluationContext describe_run(const Model& model, const Tokenizer& tokenizer,
   EvaluationContext context;
   context.checkpoint = options.checkpoint;
   context.checkpoint_hash = options.checkpoint_hash;
-  context.chat_template = options.chat_template ? options.chat_template->name : "";
+  if (options.chat_template) {
+    context.chat_template = options.chat_template->name;
+    context.chat_layout = enum_to_name(options.chat_layout);
+    context.system_prompt = options.system_prompt;
+  }
   const bool routes_segments = model.config().architecture == Architecture::kSteppedMoe;
   const std::optional<int32_t> added = PairEncoder(tokenizer, options.bos, options.max_length).added_token();
   std::ostringstream device;
   device << model.device();
   context.tokenizer_hash = tokenizer.hash();
   context.code_version = version();
-  context.harness_commit = kHarnessCommit;
+  context.harness_version = kHarnessVersion;
   context.dtype = at::toString(model.output_weight().scalar_type());
   context.device = device.str();
   context.bos_policy = bos_policy_name(options.bos);
@@ -186,7 +216,10 @@ std::string run_fingerprint(const PreparedTask& task, const EvaluationOptions& o
                                  context.max_length, context.limit, context.seed, task.result.task_hash,
                                  task.result.data_hash, task.result.num_shots);
   text += fmt::format("|{}", options.max_new_tokens.value_or(0));
-  if (options.chat_template) text += config_hash(*options.chat_template);
+  if (options.chat_template) {
+    text += config_hash(*options.chat_template);
+    text += fmt::format("|{}|{}", enum_to_name(options.chat_layout), options.system_prompt);
+  }
   return sha256_of_bytes(text);
 }
 
@@ -204,6 +237,11 @@ void run_task(PreparedTask& task, const TaskTools& tools, const std::vector<int6
   std::vector<BudgetScores> scores;
   for (const int64_t budget : budgets) scores.push_back(score_task(task, tools, budget, journal, progress));
   add_metrics(*task.config, scores, task.result);
+  add_subgroups(task, scores, task.result);
+  if (task.config->kind == TaskKind::kJudged) {
+    task.result.answer_files = write_judged_answers(task, scores, results.budget_names, tools.options);
+    results.notes.push_back(judge_command(*task.config, task.result.answer_files, tools.options));
+  }
   task.result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   log_samples(task, scores, results.budget_names, tools.options.log_token_ids, log);
   task.result.sample_log = log.file_of(task.config->name);
@@ -228,6 +266,7 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
                                   options.routing};
   check_fit(model, tokenizer, packing);
   EvaluationResults results;
+  results.failures = options.failures;
   results.context = describe_run(model, tokenizer, options, packing);
   const std::vector<int64_t> budgets = name_budgets(model.config(), options, results);
   std::optional<ChatRenderer> chat;
@@ -237,6 +276,7 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
       model, tokenizer,
       {packing.segment_length, packing.routing, options.bos, options.max_length, options.batch_tokens,
        options.max_new_tokens, options.seed, chat ? &*chat : nullptr, options.share_prefixes});
+  const ChatRenderer* chat_renderer = chat ? &*chat : nullptr;
   const int64_t unit = prefix_unit(model.config(), options, packing);
   std::unique_ptr<CodeRunner> runner;
   std::vector<PreparedTask> tasks;
@@ -246,11 +286,12 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
         runner = std::make_unique<CodeRunner>(options.code);
         results.context.sandbox = runner->sandbox().description();
       }
-      tasks.push_back(prepare_task(task, {tokenizer, options, scorer, generator, runner.get(), unit}));
+      tasks.push_back(
+          prepare_task(task, {tokenizer, options, scorer, generator, runner.get(), unit, chat_renderer}));
     });
   }
   SampleLog log(options.samples);
-  const TaskTools tools = {tokenizer, options, scorer, generator, runner.get(), unit};
+  const TaskTools tools = {tokenizer, options, scorer, generator, runner.get(), unit, chat_renderer};
   for (PreparedTask& task : tasks) {
     attempt(task.config->name, results, [&] { run_task(task, tools, budgets, log, results); });
   }

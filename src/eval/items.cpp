@@ -10,6 +10,7 @@
 #include "smoe/eval/python_random.h"
 #include "smoe/eval/text_filters.h"
 #include "smoe/eval/text_template.h"
+#include "smoe/eval/tool_dialogue.h"
 
 namespace smoe {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 // The texts of one row before they are put into a prompt.
 struct RenderedRow {
   std::string prompt;
+  std::string raw_prompt;  // before the filters
   std::vector<std::string> choices;
   int64_t gold = 0;
   std::vector<std::string> targets;  // of kinds that generate
@@ -35,7 +37,8 @@ class RowRenderer {
 
   RenderedRow render(const Row& row) const {
     RenderedRow rendered;
-    rendered.prompt = apply_text_filters(format_.prompt_filters, prompt_.render(row));
+    rendered.raw_prompt = prompt_.render(row);
+    rendered.prompt = apply_text_filters(format_.prompt_filters, rendered.raw_prompt);
     if (generates_) rendered.targets = targets(row);
     if (!has_choices_) return rendered;
     if (!format_.choices_field.empty()) rendered.choices = row.texts(format_.choices_field);
@@ -108,33 +111,75 @@ SplitPrompt split_prompt(const TaskConfig& task, const std::string& prompt, cons
           std::string(strip(std::string_view(prompt).substr(blank + task.blank.size())))};
 }
 
-std::string solved_text(const TaskConfig& task, const RenderedRow& row, const std::string& where) {
+// A row with its answer, as a shot shows it.
+struct SolvedRow {
+  std::string question;
+  std::string answer;
+};
+
+SolvedRow solved_row(const TaskConfig& task, const RenderedRow& row, const std::string& where) {
   if (is_generation(task.kind)) {
     SMOE_CHECK(ConfigError, !row.targets.empty(), "task {}: shots need row.target or row.targets_field",
                task.name);
-    return row.prompt + task.target_delimiter + row.targets.front();
+    return {row.prompt, row.targets.front()};
   }
-  if (task.kind == TaskKind::kMultipleChoice) {
-    return row.prompt + task.target_delimiter + row.choices[static_cast<size_t>(row.gold)];
-  }
+  if (task.kind == TaskKind::kMultipleChoice) return {row.prompt, row.choices[static_cast<size_t>(row.gold)]};
   const SplitPrompt split = split_prompt(task, row.prompt, where);
   const std::string& option =
       task.kind == TaskKind::kPartialEvaluation ? row.choices[static_cast<size_t>(row.gold)] : std::string();
-  return split.before + option + task.target_delimiter + split.after;
+  return {split.before + option, split.after};
 }
 
+// What stands before the question: text, and messages of a dialogue.
+struct Preamble {
+  std::string text;
+  Conversation dialogue;
+};
+
+// The two with `delimiter` between them, unless white space is there already.
+std::string join_texts(const std::string& a, const std::string& b, const std::string& delimiter) {
+  if (a.empty() || b.empty()) return a + b;
+  const bool has_space = strip_right(a).size() < a.size() || strip_left(b).size() < b.size();
+  return a + (has_space ? "" : delimiter) + b;
+}
+
+Preamble build_preamble(const TaskConfig& task, const ItemOptions& options, const std::string& description,
+                        const std::vector<SolvedRow>& shots) {
+  const auto text = [&] {
+    std::string joined;
+    for (const SolvedRow& shot : shots) {
+      joined += shot.question + task.target_delimiter + shot.answer + task.few_shot.delimiter;
+    }
+    return joined;
+  };
+  if (options.layout == PromptLayout::kText) return {description + text(), {}};
+  Preamble preamble;
+  const std::string system = join_texts(options.system_prompt, description, task.few_shot.delimiter);
+  if (!system.empty()) preamble.dialogue.push_back({ChatRole::kSystem, system});
+  if (options.layout == PromptLayout::kOneMessage) {
+    preamble.text = text();
+    return preamble;
+  }
+  for (const SolvedRow& shot : shots) {
+    preamble.dialogue.push_back({ChatRole::kUser, shot.question});
+    preamble.dialogue.push_back({ChatRole::kAssistant, shot.answer});
+  }
+  return preamble;
+}
+
+// `delimiter` stands between question and answer; an assistant's message begins without it.
 void add_pairs(const TaskConfig& task, const RenderedRow& row, const std::string& preamble,
-               EvaluationItem& item) {
+               const std::string& delimiter, EvaluationItem& item) {
   item.choices = row.choices;
   item.gold = row.gold;
   if (task.kind == TaskKind::kRollingText) {
     item.pairs.push_back({"", row.prompt});
-    item.choices = {row.prompt};
+    item.choices = {row.raw_prompt};
     return;
   }
   if (task.kind == TaskKind::kMultipleChoice) {
     for (const std::string& choice : row.choices) {
-      item.pairs.push_back({preamble + row.prompt, task.target_delimiter + choice});
+      item.pairs.push_back({preamble + row.prompt, delimiter + choice});
     }
     return;
   }
@@ -150,7 +195,7 @@ void add_pairs(const TaskConfig& task, const RenderedRow& row, const std::string
     return;
   }
   for (const std::string& option : row.choices) {
-    item.pairs.push_back({preamble + split.before + option, task.target_delimiter + split.after});
+    item.pairs.push_back({preamble + split.before + option, delimiter + split.after});
   }
 }
 
@@ -214,13 +259,13 @@ class ShotSource {
     return drawn;
   }
 
-  std::string text(const std::vector<int64_t>& shots) const {
-    std::string text;
+  std::vector<SolvedRow> solved(const std::vector<int64_t>& shots) const {
+    std::vector<SolvedRow> rows;
     for (const int64_t index : shots) {
       const Row& row = pool_[static_cast<size_t>(index)];
-      text += solved_text(task_, renderer_.render(row), row.where()) + task_.few_shot.delimiter;
+      rows.push_back(solved_row(task_, renderer_.render(row), row.where()));
     }
-    return text;
+    return rows;
   }
 
  private:
@@ -272,6 +317,33 @@ std::vector<std::string> stops_of(const TaskConfig& task, const Row& row) {
   return stops;
 }
 
+std::string subgroup_of(const TaskConfig& task, const Row& row) {
+  std::string value = row.text(task.subgroup_field);
+  const bool is_known = std::ranges::any_of(task.subgroups, [&](const SubgroupConfig& group) {
+    return std::ranges::find(group.values, value) != group.values.end();
+  });
+  SMOE_CHECK(DataError, is_known, "{}: {} `{}` belongs to no subgroup of task {}", row.where(),
+             task.subgroup_field, value, task.name);
+  return value;
+}
+
+void add_tool_dialogue(const TaskConfig& task, const ItemOptions& options, const Row& row,
+                       EvaluationItem& item) {
+  item.dialogue = tool_dialogue(task.tool_call, row);
+  if (options.layout == PromptLayout::kText) {
+    item.pairs.push_back({plain_dialogue(std::exchange(item.dialogue, {})), ""});
+    return;
+  }
+  if (!options.system_prompt.empty()) {
+    if (item.dialogue.front().role != ChatRole::kSystem)
+      item.dialogue.insert(item.dialogue.begin(), {ChatRole::kSystem, ""});
+    std::string& system = item.dialogue.front().content;
+    system = join_texts(options.system_prompt, system, "\n\n");
+  }
+  item.pairs.push_back({std::move(item.dialogue.back().content), ""});
+  item.dialogue.pop_back();
+}
+
 }  // namespace
 
 std::filesystem::path scored_file(const TaskConfig& task, const std::filesystem::path& data_folder) {
@@ -288,6 +360,7 @@ std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOption
   ShotSource shots(task, options);
   const RowRenderer renderer(task.row, task);
   const TextTemplate description(task.description, "task " + task.name);
+  const std::string delimiter = options.layout == PromptLayout::kText ? task.target_delimiter : "";
   std::vector<EvaluationItem> items;
   for (const Row& row : read_rows(file, task.rows.field.empty() ? options.limit : 0)) {
     if (!is_scored(task.rows, row)) continue;
@@ -296,9 +369,16 @@ std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOption
     item.line = row.line();
     item.where = row.where();
     item.shots = shots.draw(row);
-    add_pairs(task, renderer.render(row), description.render(row) + shots.text(item.shots), item);
+    if (task.kind == TaskKind::kToolCall) {
+      add_tool_dialogue(task, options, row, item);
+    } else {
+      Preamble preamble = build_preamble(task, options, description.render(row), shots.solved(item.shots));
+      item.dialogue = std::move(preamble.dialogue);
+      add_pairs(task, renderer.render(row), preamble.text, delimiter, item);
+    }
+    if (!task.subgroup_field.empty()) item.subgroup = subgroup_of(task, row);
     if (is_generation(task.kind)) item.stops = stops_of(task, row);
-    if (task.kind == TaskKind::kCode || task.kind == TaskKind::kInstruction) item.row = row;
+    if (is_generation(task.kind) && task.kind != TaskKind::kGenerate) item.row = row;
     items.push_back(std::move(item));
   }
   SMOE_CHECK(DataError, !items.empty(), "task {}: {} holds no row with {} from {} to {}", task.name,

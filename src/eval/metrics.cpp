@@ -28,7 +28,10 @@ struct ValueAndWeight {
 
 ValueAndWeight item_value(Metric metric, TaskKind kind, const EvaluationItem& item, const ItemScore& score) {
   const ChoiceScore& gold = score[static_cast<size_t>(item.gold)];
-  const std::string& text = item.pairs[static_cast<size_t>(item.gold)].continuation;
+  // Bytes and words of a text are those of the file, whatever filters made of it.
+  const std::string& text = kind == TaskKind::kRollingText
+                                ? item.choices.front()
+                                : item.pairs[static_cast<size_t>(item.gold)].continuation;
   const auto num_bytes = static_cast<double>(text.size());
   switch (metric) {
     case Metric::kAccuracy:
@@ -56,15 +59,21 @@ ValueAndWeight item_value(Metric metric, TaskKind kind, const EvaluationItem& it
   SMOE_ASSERT(false);
 }
 
+double total_weight(const MetricSeries& series) {
+  return std::accumulate(series.weights.begin(), series.weights.end(), 0.0);
+}
+
+// 0 where no row counts, as in the published tools.
 double ratio(const MetricSeries& series) {
-  return std::accumulate(series.values.begin(), series.values.end(), 0.0) /
-         std::accumulate(series.weights.begin(), series.weights.end(), 0.0);
+  const double total = total_weight(series);
+  return total == 0.0 ? 0.0 : std::accumulate(series.values.begin(), series.values.end(), 0.0) / total;
 }
 
 // How much each row moves the estimate, to first order: the standard error is that of the sum of these.
 std::vector<double> influences(const MetricSeries& series) {
   const double value = ratio(series);
-  const double total = std::accumulate(series.weights.begin(), series.weights.end(), 0.0);
+  const double total = total_weight(series);
+  if (total == 0.0) return std::vector<double>(series.values.size(), 0.0);
   const double slope = series.exponential ? std::exp(value) : 1.0;
   std::vector<double> result(series.values.size());
   for (size_t i = 0; i < result.size(); ++i) {

@@ -49,11 +49,25 @@ Request PairEncoder::encode(const TextPair& pair, const std::string& where) {
       ++counts_.empty_continuations;
     }
   }
+  finish(request, pair.continuation, where);
+  return request;
+}
+
+Request PairEncoder::encode_answer(std::vector<int32_t> prompt, std::string_view answer,
+                                   const std::string& where) {
+  SMOE_CHECK(DataError, !prompt.empty(), "{}: the chat template gives an empty prompt", where);
+  Request request;
+  request.context = std::move(prompt);
+  request.continuation = tokenizer_.encode(answer);
+  finish(request, answer, where);
+  return request;
+}
+
+void PairEncoder::finish(Request& request, std::string_view continuation, const std::string& where) {
   SMOE_CHECK(DataError, !request.continuation.empty(), "{}: the continuation `{}` has no tokens", where,
-             pair.continuation);
+             continuation);
   truncate(request, where);
   ++counts_.requests;
-  return request;
 }
 
 void PairEncoder::truncate(Request& request, const std::string& where) {

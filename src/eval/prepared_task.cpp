@@ -6,6 +6,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/eval/shared_prefixes.h"
+#include "smoe/eval/text_filters.h"
 
 namespace smoe {
 namespace {
@@ -25,10 +26,19 @@ void share_prefixes(PreparedTask& prepared, int64_t unit) {
     context_of_request.push_back(contexts.size() - 1);
   }
   const PrefixPlan plan = plan_shared_prefixes(contexts, unit);
-  for (size_t i = 0; i < requests.size(); ++i) {
+  for (size_t i = 0; i < requests.size(); ++i)
     requests[i].shared_prefix = plan.lengths[context_of_request[i]];
-  }
   prepared.result.shared_prefixes = plan.counts;
+}
+
+// The answer `pair.continuation` in the dialogue of an item.
+Request encode_in_dialogue(const EvaluationItem& item, const TextPair& pair, const ChatRenderer& chat,
+                           PairEncoder& encoder) {
+  Conversation dialogue = item.dialogue;
+  dialogue.push_back({ChatRole::kUser, pair.context});
+  const bool trims = chat.chat_template().trim_content;
+  const std::string_view answer = trims ? strip(pair.continuation) : std::string_view(pair.continuation);
+  return encoder.encode_answer(chat.prompt(dialogue), answer, item.where);
 }
 
 void encode_requests(PreparedTask& prepared, const TaskTools& tools) {
@@ -37,9 +47,15 @@ void encode_requests(PreparedTask& prepared, const TaskTools& tools) {
   for (size_t i = 0; i < prepared.items.size(); ++i) {
     const EvaluationItem& item = prepared.items[i];
     for (size_t choice = 0; choice < item.pairs.size(); ++choice) {
-      std::vector<Request> requests =
-          is_text ? encoder.encode_rolling(item.pairs[choice].continuation)
-                  : std::vector<Request>{encoder.encode(item.pairs[choice], item.where)};
+      const TextPair& pair = item.pairs[choice];
+      std::vector<Request> requests;
+      if (is_text) {
+        requests = encoder.encode_rolling(pair.continuation);
+      } else if (tools.chat != nullptr) {
+        requests = {encode_in_dialogue(item, pair, *tools.chat, encoder)};
+      } else {
+        requests = {encoder.encode(pair, item.where)};
+      }
       for (Request& request : requests) {
         request.group = static_cast<int64_t>(i);
         prepared.requests.push_back(std::move(request));
@@ -61,7 +77,11 @@ void prepare_answers(PreparedTask& prepared, const TaskTools& tools) {
   prepared.result.counts = {std::ssize(prepared.items) * task.generation.samples, prepared.prompts.truncated,
                             0};
   prepared.result.shared_prefixes = prepared.prompts.prefix_counts;
-  prepared.result.generation = GenerationCounts{.max_new_tokens = tools.generator.max_new_tokens(task)};
+  prepared.result.generation = GenerationCounts{.max_new_tokens = tools.generator.max_new_tokens(task),
+                                                .samples = task.generation.samples,
+                                                .temperature = task.generation.temperature,
+                                                .top_p = task.generation.top_p,
+                                                .seed = tools.options.seed};
 }
 
 std::vector<ItemScore> collect(const PreparedTask& task, const std::vector<RequestScore>& scores) {
@@ -165,6 +185,14 @@ void add_metric_values(const TaskConfig& task, BudgetScores& scores) {
   }
 }
 
+// Known before anything is generated.
+void check_answer_folder(const TaskConfig& task, const EvaluationOptions& options) {
+  if (task.kind != TaskKind::kJudged) return;
+  SMOE_CHECK(ConfigError, !options.answers.empty(),
+             "task {}: its answers are judged elsewhere; name a folder for them", task.name);
+  prepare_output_file(options.answers / task.name / "answers.json");
+}
+
 }  // namespace
 
 PreparedTask prepare_task(const TaskConfig& task, const TaskTools& tools) {
@@ -176,7 +204,12 @@ PreparedTask prepare_task(const TaskConfig& task, const TaskTools& tools) {
                              !task.few_shot.row.target.empty() || !task.few_shot.row.targets_field.empty();
   const bool takes_shots = is_generation(task.kind) ? has_solutions : task.kind != TaskKind::kRollingText;
   const int64_t num_shots = takes_shots ? options.num_shots.value_or(task.few_shot.shots) : 0;
-  prepared.items = build_items(task, {options.data_folder, options.limit, num_shots, options.seed});
+  const bool is_dialogue = tools.chat != nullptr && task.kind != TaskKind::kRollingText;
+  SMOE_CHECK(ConfigError, !options.chat_template || options.chat_layout != PromptLayout::kText,
+             "with a chat template, shots are one message or turns, not text");
+  prepared.items =
+      build_items(task, {options.data_folder, options.limit, num_shots, options.seed,
+                         is_dialogue ? options.chat_layout : PromptLayout::kText, options.system_prompt});
   if (is_generation(task.kind)) {
     prepare_answers(prepared, tools);
   } else {
@@ -192,6 +225,7 @@ PreparedTask prepare_task(const TaskConfig& task, const TaskTools& tools) {
   result.num_rows = std::ssize(prepared.items);
   result.num_shots = num_shots;
   result.primary = task.primary;
+  check_answer_folder(task, options);
   return prepared;
 }
 

@@ -34,6 +34,7 @@ struct TaskTools {
   const AnswerGenerator& generator;
   const CodeRunner* runner = nullptr;  // null: no task runs code
   int64_t prefix_unit = 0;             // shared prefixes are multiples of it; 0: none are shared
+  const ChatRenderer* chat = nullptr;  // null: prompts are plain text
 };
 
 // Reads, encodes and checks. Throws as these do.

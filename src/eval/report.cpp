@@ -52,6 +52,10 @@ Table build_table(const EvaluationResults& results) {
       const std::string label = result.name + (result.name == task.primary ? " *" : "");
       add_metric_rows(table, std::exchange(title, ""), std::exchange(rows, ""), label, result);
     }
+    for (const SubgroupResult& group : task.subgroups) {
+      add_metric_rows(table, "", std::to_string(group.num_rows),
+                      fmt::format("{}, {}", group.metric.name, group.name), group.metric);
+    }
   }
   for (const GroupResult& group : results.groups) {
     table.add_separator();
@@ -97,7 +101,7 @@ nlohmann::ordered_json context_json(const EvaluationContext& context) {
           {"checkpoint_sha256", context.checkpoint_hash},
           {"tokenizer_sha256", context.tokenizer_hash},
           {"smoe_version", context.code_version},
-          {"lm_evaluation_harness_commit", context.harness_commit},
+          {"lm_evaluation_harness_version", context.harness_version},
           {"device", context.device},
           {"dtype", context.dtype},
           {"softmax_dtype", "float32"},
@@ -112,6 +116,8 @@ nlohmann::ordered_json context_json(const EvaluationContext& context) {
           {"limit", context.limit},
           {"fewshot_seed", context.seed},
           {"chat_template", context.chat_template},
+          {"chat_layout", context.chat_layout},
+          {"system_prompt", context.system_prompt},
           {"code_sandbox", context.sandbox}};
 }
 
@@ -138,10 +144,21 @@ nlohmann::ordered_json task_json(const EvaluationResults& results, const TaskRes
                           {"new_tokens", task.generation->new_tokens},
                           {"ended_by_length", task.generation->ended_by_length},
                           {"programs", task.generation->programs},
-                          {"timed_out_programs", task.generation->timed_out_programs}};
+                          {"timed_out_programs", task.generation->timed_out_programs},
+                          {"samples", task.generation->samples},
+                          {"temperature", task.generation->temperature},
+                          {"top_p", task.generation->top_p},
+                          {"seed", task.generation->seed}};
+  }
+  for (size_t i = 0; i < task.answer_files.size(); ++i) {
+    json["answers"][results.budget_names[i]] = task.answer_files[i];
   }
   for (const MetricResult& result : task.metrics) {
     json["metrics"][result.name] = metric_json(results, result);
+  }
+  for (const SubgroupResult& group : task.subgroups) {
+    json["subgroups"][group.name] = {{"rows", group.num_rows}};
+    json["subgroups"][group.name][group.metric.name] = metric_json(results, group.metric);
   }
   return json;
 }
@@ -189,7 +206,7 @@ std::string to_markdown(const EvaluationResults& results) {
       context.checkpoint, build_table(results).to_markdown(), legend(results), context.code_version,
       context.routing, context.segment_length, context.bos_policy, context.max_length,
       context.limit > 0 ? fmt::format("first {} rows of each task", context.limit) : "all rows",
-      context.harness_commit);
+      context.harness_version);
 }
 
 }  // namespace smoe

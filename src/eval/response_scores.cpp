@@ -7,6 +7,8 @@
 #include "smoe/eval/ifeval_scores.h"
 #include "smoe/eval/math_answers.h"
 #include "smoe/eval/pass_at_k.h"
+#include "smoe/eval/text_filters.h"
+#include "smoe/eval/tool_calls.h"
 
 namespace smoe {
 namespace {
@@ -43,6 +45,23 @@ bool is_right(const AnswerConfig& config, const ExactMatch& exact_match, const s
   });
 }
 
+void add_row(MetricSeries& series, double value, double weight = 1.0) {
+  series.values.push_back(value);
+  series.weights.push_back(weight);
+}
+
+void add_series(const MetricSeries& series, MetricSeries& sum) {
+  for (size_t i = 0; i < series.values.size(); ++i) {
+    sum.values[i] += series.values[i];
+    sum.weights[i] += series.weights[i];
+  }
+}
+
+void divide_series(MetricSeries& series, double divisor) {
+  for (double& value : series.values) value /= divisor;
+  for (double& weight : series.weights) weight /= divisor;
+}
+
 }  // namespace
 
 ResponseScorer::ResponseScorer(const TaskConfig& task, const CodeRunner* runner)
@@ -53,6 +72,7 @@ ResponseScorer::ResponseScorer(const TaskConfig& task, const CodeRunner* runner)
 void ResponseScorer::check(const std::vector<EvaluationItem>& items) const {
   for (const EvaluationItem& item : items) {
     if (task_.kind == TaskKind::kInstruction) build_ifeval_item(item.row->value(), item.where);
+    if (task_.kind == TaskKind::kToolCall) ToolTarget target(*item.row);
     if (task_.kind == TaskKind::kCode) {
       const std::optional<std::string> missing = runner_->missing_for(program(item, ""));
       SMOE_CHECK(ConfigError, !missing.has_value(), "skipped, not scored: {}", *missing);
@@ -68,22 +88,53 @@ BudgetScores ResponseScorer::score(const std::vector<EvaluationItem>& items,
                                    const std::vector<RowAnswers>& answers) const {
   SMOE_ASSERT(items.size() == answers.size());
   if (task_.kind == TaskKind::kCode) return score_programs(items, answers);
-  if (task_.kind == TaskKind::kInstruction) return score_instructions(items, answers);
-  return score_answers(items, answers);
+  return score_samples(items, answers);
+}
+
+BudgetScores ResponseScorer::score_samples(const std::vector<EvaluationItem>& items,
+                                           const std::vector<RowAnswers>& answers) const {
+  const size_t num_samples = answers.front().size();
+  BudgetScores mean;
+  for (const RowAnswers& row : answers) mean.samples.push_back(generation_sample(row));
+  for (size_t sample = 0; sample < num_samples; ++sample) {
+    Texts texts;
+    for (const RowAnswers& row : answers) texts.push_back(row[sample].text);
+    const BudgetScores scores = score_texts(items, texts);
+    if (sample == 0) {
+      mean.series = scores.series;
+    } else {
+      for (size_t i = 0; i < mean.series.size(); ++i) add_series(scores.series[i], mean.series[i]);
+    }
+    for (size_t row = 0; row < items.size(); ++row) {
+      if (num_samples == 1) {
+        mean.samples[row].update(scores.samples[row]);
+      } else {
+        mean.samples[row]["samples"].push_back(scores.samples[row]);
+      }
+    }
+  }
+  for (MetricSeries& series : mean.series) divide_series(series, static_cast<double>(num_samples));
+  return mean;
+}
+
+BudgetScores ResponseScorer::score_texts(const std::vector<EvaluationItem>& items, const Texts& texts) const {
+  if (task_.kind == TaskKind::kInstruction) return score_instructions(items, texts);
+  if (task_.kind == TaskKind::kToolCall) return score_tool_calls(items, texts);
+  if (task_.kind == TaskKind::kJudged) return measure_answers(items, texts);
+  return score_answers(items, texts);
 }
 
 BudgetScores ResponseScorer::score_answers(const std::vector<EvaluationItem>& items,
-                                           const std::vector<RowAnswers>& answers) const {
+                                           const Texts& texts) const {
   BudgetScores scores;
   const std::vector<std::string> names = metric_names(task_);
   scores.series.resize(names.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    nlohmann::ordered_json sample = generation_sample(answers[i]);
+    nlohmann::ordered_json sample;
     for (size_t j = 0; j < task_.answers.size(); ++j) {
-      const std::string answer = read_answer(task_.answers[j], answers[i].front().text);
+      const std::string answer = read_answer(task_.answers[j], texts[i]);
       const bool right = is_right(task_.answers[j], exact_match_, answer, items[i].references);
-      scores.series[j].values.push_back(right ? 1.0 : 0.0);
-      scores.series[j].weights.push_back(1.0);
+      add_row(scores.series[j], right ? 1.0 : 0.0);
       sample["answers"][names[j]] = {{"answer", answer}, {"correct", right}};
     }
     scores.samples.push_back(std::move(sample));
@@ -135,13 +186,12 @@ BudgetScores ResponseScorer::score_programs(const std::vector<EvaluationItem>& i
 }
 
 BudgetScores ResponseScorer::score_instructions(const std::vector<EvaluationItem>& items,
-                                                const std::vector<RowAnswers>& answers) const {
+                                                const Texts& texts) const {
   BudgetScores scores;
   std::vector<std::vector<IfevalVerdict>> verdicts;
   for (size_t i = 0; i < items.size(); ++i) {
-    verdicts.push_back(
-        check_ifeval(build_ifeval_item(items[i].row->value(), items[i].where), answers[i].front().text));
-    nlohmann::ordered_json sample = generation_sample(answers[i]);
+    verdicts.push_back(check_ifeval(build_ifeval_item(items[i].row->value(), items[i].where), texts[i]));
+    nlohmann::ordered_json sample;
     for (const IfevalVerdict& verdict : verdicts.back()) {
       sample["instructions"].push_back(
           {{"id", verdict.kind.id}, {"strict", verdict.strict}, {"loose", verdict.loose}});
@@ -149,6 +199,45 @@ BudgetScores ResponseScorer::score_instructions(const std::vector<EvaluationItem
     scores.samples.push_back(std::move(sample));
   }
   for (const IfevalScore& score : ifeval_scores()) scores.series.push_back(ifeval_series(score, verdicts));
+  return scores;
+}
+
+BudgetScores ResponseScorer::score_tool_calls(const std::vector<EvaluationItem>& items,
+                                              const Texts& texts) const {
+  BudgetScores scores;
+  scores.series.resize(metric_names(task_).size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const ToolMessage message = read_tool_answer(task_.tool_call, texts[i]);
+    const ToolVerdict verdict = ToolTarget(*items[i].row).compare(message);
+    const auto expected = static_cast<double>(verdict.expected);
+    const double is_expected = verdict.expected > 0 ? 1.0 : 0.0;
+    const double is_made = verdict.makes_call ? 1.0 : 0.0;
+    // Calls where a text is expected match none, and so count for nothing here.
+    add_row(scores.series[0], verdict.is_right ? 1.0 : 0.0);
+    add_row(scores.series[1], static_cast<double>(verdict.named), expected);
+    add_row(scores.series[2], static_cast<double>(verdict.strict), expected);
+    add_row(scores.series[3], static_cast<double>(verdict.lenient), expected);
+    add_row(scores.series[4], static_cast<double>(verdict.bag_of_words), expected);
+    add_row(scores.series[5], is_expected * is_made, is_expected);
+    add_row(scores.series[6], is_expected * is_made, is_made);
+    nlohmann::ordered_json sample = {{"content", message.content}, {"correct", verdict.is_right}};
+    for (const ToolCall& call : message.calls) {
+      sample["calls"].push_back(
+          {{"name", call.name}, {"arguments", call.arguments}, {"is_readable", call.is_readable}});
+    }
+    scores.samples.push_back(std::move(sample));
+  }
+  return scores;
+}
+
+BudgetScores ResponseScorer::measure_answers(const std::vector<EvaluationItem>& items,
+                                             const Texts& texts) const {
+  BudgetScores scores;
+  scores.series.resize(1);
+  for (const std::string& text : texts) {
+    add_row(scores.series[0], static_cast<double>(count_code_points(text)));
+  }
+  scores.samples.assign(items.size(), nlohmann::ordered_json::object());
   return scores;
 }
 

@@ -101,6 +101,33 @@ void validate_answers(const TaskConfig& config, ConfigProblems& problems) {
   }
 }
 
+void validate_tool_call(const TaskConfig& config, ConfigProblems& problems) {
+  const ToolCallConfig& tool = config.tool_call;
+  if (tool.instructions.find("{tools}") == std::string::npos) {
+    problems.add_rule("tool_call.instructions", "must hold {tools}, where the functions are put");
+  }
+  if (tool.open.empty() || tool.close.empty()) {
+    problems.add_rule("tool_call.open", "tool_call.close", "a call needs marks around it");
+  }
+  if (!config.row.prompt.empty() || !config.row.target.empty() || !config.row.targets_field.empty()) {
+    problems.add_rule("row",
+                      "the kind tool_call reads `messages`, `tools` and `target_message` of a row itself");
+  }
+}
+
+void validate_subgroups(const TaskConfig& config, ConfigProblems& problems) {
+  if (config.subgroup_field.empty() != config.subgroups.empty()) {
+    problems.add_rule("subgroup_field", "subgroups", "one needs the other");
+  }
+  std::set<std::string> values;
+  for (const SubgroupConfig& group : config.subgroups) {
+    for (const std::string& value : group.values) {
+      if (values.insert(value).second) continue;
+      problems.add_rule("subgroups", fmt::format("`{}` belongs to two subgroups", value));
+    }
+  }
+}
+
 void validate_generation(const TaskConfig& config, ConfigProblems& problems) {
   if (!config.metrics.empty()) {
     problems.add_rule("metrics",
@@ -114,9 +141,14 @@ void validate_generation(const TaskConfig& config, ConfigProblems& problems) {
     problems.add_rule("generation.stops", "an empty text would end every answer at once");
   }
   if (config.kind == TaskKind::kGenerate) validate_answers(config, problems);
-  if (config.kind != TaskKind::kCode && config.generation.samples > 1) {
-    problems.add_rule("generation.samples", "only the kind code uses more than one sample");
+  if (config.generation.samples > 1 && config.generation.temperature == 0.0) {
+    problems.add_rule("generation.samples", "generation.temperature",
+                      "answers drawn at temperature 0 are all the same");
   }
+  if (config.kind == TaskKind::kJudged && config.generation.samples > 1) {
+    problems.add_rule("generation.samples", "a judge reads one answer to each row");
+  }
+  if (config.kind == TaskKind::kToolCall) validate_tool_call(config, problems);
   if (config.kind != TaskKind::kCode) return;
   if (config.code.pass_at.empty()) problems.add_rule("code.pass_at", "needs at least one k");
   for (const int64_t k : config.code.pass_at) {
@@ -144,6 +176,13 @@ std::vector<std::string> metric_names(const TaskConfig& config) {
     case TaskKind::kInstruction:
       for (const IfevalScore& score : ifeval_scores()) names.emplace_back(score.name);
       break;
+    case TaskKind::kToolCall:
+      names = {"accuracy",     "func_name_accuracy", "strict_accuracy",      "lenient_accuracy",
+               "bow_accuracy", "func_intent_recall", "func_intent_precision"};
+      break;
+    case TaskKind::kJudged:
+      names = {"characters"};
+      break;
     default:
       for (const Metric metric : config.metrics) names.emplace_back(enum_to_name(metric));
   }
@@ -151,7 +190,10 @@ std::vector<std::string> metric_names(const TaskConfig& config) {
 }
 
 void validate(const TaskConfig& config, ConfigProblems& problems) {
-  if (config.row.prompt.empty()) problems.add_rule("row.prompt", "a task needs a prompt template");
+  if (config.row.prompt.empty() && config.kind != TaskKind::kToolCall) {
+    problems.add_rule("row.prompt", "a task needs a prompt template");
+  }
+  validate_subgroups(config, problems);
   validate_row(config.row, config.kind, "row", problems);
   if (!config.few_shot.row.prompt.empty())
     validate_row(config.few_shot.row, config.kind, "few_shot.row", problems);
@@ -242,6 +284,20 @@ TaskSelection TaskLibrary::select(const std::vector<std::string>& names) const {
   };
   for (const std::string& name : names) add_name(name);
   return selection;
+}
+
+TaskSelection TaskLibrary::select_usable(const std::vector<std::string>& names,
+                                         std::vector<UnusableName>& unusable) const {
+  std::vector<std::string> usable;
+  for (const std::string& name : names) {
+    try {
+      select({name});
+      usable.push_back(name);
+    } catch (const ConfigError& error) {
+      unusable.push_back({name, error.what()});
+    }
+  }
+  return select(usable);
 }
 
 TaskConfig text_task(const std::filesystem::path& file) {

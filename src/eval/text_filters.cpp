@@ -177,6 +177,8 @@ std::string apply_text_filter(TextFilter filter, std::string_view text) {
       return underscores_to_spaces(text);
     case TextFilter::kHellaswag:
       return clean_hellaswag(text);
+    case TextFilter::kWikitext:
+      return clean_wikitext(text);
   }
   SMOE_ASSERT(false);
 }

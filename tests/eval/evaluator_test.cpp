@@ -52,7 +52,7 @@ TEST_F(Evaluator, EveryBudgetGetsValuesErrorsAndPairedDifferences) {
 TEST_F(Evaluator, TheResultsFileHoldsWhatIsNeededToRepeatTheRun) {
   const auto json = to_json(evaluate(model_, tokenizer_, options(3)));
   for (const char* key :
-       {"smoe_version", "lm_evaluation_harness_commit", "dtype", "bos_policy", "added_token", "routing",
+       {"smoe_version", "lm_evaluation_harness_version", "dtype", "bos_policy", "added_token", "routing",
         "segment_length", "max_length", "limit", "fewshot_seed", "tokenizer_sha256"}) {
     EXPECT_TRUE(json["context"].contains(key)) << key;
   }

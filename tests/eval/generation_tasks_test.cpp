@@ -279,8 +279,10 @@ TEST(GenerationTaskFiles, TheGroupsOfThePaperHoldTheirRows) {
     return found;
   };
   EXPECT_EQ(names("paper_pretrain").size(), 12u);
-  EXPECT_EQ(names("paper_sft"), (std::set<std::string>{"ifeval", "minerva_math", "gsm8k_cot", "mbpp",
-                                                       "humaneval", "multipl_e_java", "multipl_e_swift"}));
+  EXPECT_EQ(
+      names("paper_sft"),
+      (std::set<std::string>{"ifeval", "alpaca_eval_2", "arena_hard", "mmau_tool_execution", "minerva_math",
+                             "gsm8k_cot", "mbpp", "humaneval", "multipl_e_java", "multipl_e_swift"}));
 }
 
 }  // namespace

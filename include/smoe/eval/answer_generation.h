@@ -11,6 +11,7 @@
 #include "smoe/eval/items.h"
 #include "smoe/eval/shared_prefixes.h"
 #include "smoe/infer/generation.h"
+#include "smoe/infer/prompts.h"
 #include "smoe/model/model.h"
 
 namespace smoe {
@@ -29,16 +30,19 @@ struct AnswerGenerationOptions {
   int64_t batch_tokens = 8192;            // memory and speed only
   std::optional<int64_t> max_new_tokens;  // at most so many, whatever the task says
   uint64_t seed = 1234;                   // of sampled answers
-  const ChatRenderer* chat = nullptr;     // a prompt becomes one message of a user; not owned
+  const ChatRenderer* chat = nullptr;     // prompts become dialogues; not owned
   bool share_prefixes = true;             // compute what many prompts begin with once; changes speed only
 };
 
 // The prompts of a task as token ids.
 struct AnswerPrompts {
   std::vector<std::vector<int32_t>> ids;  // one a row
-  int64_t truncated = 0;                  // prompts that lost ids on the left, to leave room for the answer
-  std::vector<int64_t> shared_prefixes;   // first ids that are computed once for all rows that have them
-  PrefixCounts prefix_counts;             // over all samples of the rows
+  // Earlier answers in the prompt of a dialogue, one list a row: each turn has its own experts, as in
+  // training.
+  std::vector<std::vector<ResponseSpan>> responses;
+  int64_t truncated = 0;                 // prompts that lost ids on the left, to leave room for the answer
+  std::vector<int64_t> shared_prefixes;  // first ids that are computed once for all rows that have them
+  PrefixCounts prefix_counts;            // over all samples of the rows
 };
 
 class AnswerGenerator {
@@ -63,8 +67,9 @@ class AnswerGenerator {
                 const std::function<void(const Wanted&, GeneratedAnswer)>& on_answer) const;
 
  private:
-  GenerationRequest request(const TaskConfig& task, const EvaluationItem& item,
-                            const AnswerPrompts& prompts, const Wanted& wanted, int64_t budget) const;
+  DialoguePrompt prompt_of(const EvaluationItem& item) const;
+  GenerationRequest request(const TaskConfig& task, const EvaluationItem& item, const AnswerPrompts& prompts,
+                            const Wanted& wanted, int64_t budget) const;
   void share_prefixes(AnswerPrompts& prompts, int64_t num_samples) const;
 
   const Model& model_;

@@ -16,12 +16,14 @@
 
 namespace smoe {
 
-// The commit of lm-evaluation-harness whose prompts, tokenisation and scores are followed.
-inline constexpr const char* kHarnessCommit = "4e7e0d47f";
+// The release of lm-evaluation-harness whose prompts, tokenisation and scores are followed: the golden files
+// were made with it.
+inline constexpr const char* kHarnessVersion = "0.4.13";
 
 struct EvaluationOptions {
   std::vector<TaskConfig> tasks;
   std::vector<TaskGroupConfig> groups;
+  std::vector<TaskFailure> failures;  // what was asked for and cannot be scored, for the results
   std::filesystem::path data_folder;
   std::vector<int64_t> budgets;           // indices into the model's budgets; empty: all
   std::optional<int64_t> segment_length;  // default: the one of training
@@ -36,11 +38,15 @@ struct EvaluationOptions {
   std::filesystem::path samples;              // folder, or one .jsonl file; empty: no sample log
   bool log_token_ids = false;                 // in the sample log
   std::optional<int64_t> max_new_tokens;      // at most so many for an answer, whatever the task says
-  std::optional<ChatTemplate> chat_template;  // prompts of kinds that generate become a user's message
-  CodeRunnerOptions code;                     // how generated programs are run
-  std::filesystem::path journal;              // folder of unfinished work, continued; empty: none
-  std::string checkpoint;                     // for the results
-  std::string checkpoint_hash;                // for the results, and to know the journal's run again
+  std::optional<ChatTemplate> chat_template;  // prompts become dialogues
+  PromptLayout chat_layout = PromptLayout::kTurns;  // of shots in these dialogues
+  std::string system_prompt;                        // before the description, in these dialogues
+  std::filesystem::path answers;                    // folder for answers that are judged elsewhere
+  std::string model_name;                           // in those answers, with the budget's name behind it
+  CodeRunnerOptions code;                           // how generated programs are run
+  std::filesystem::path journal;                    // folder of unfinished work, continued; empty: none
+  std::string checkpoint;                           // for the results
+  std::string checkpoint_hash;                      // for the results, and to know the journal's run again
 };
 
 // Scores every task. Reads all data files and checks them before the first forward pass. A task that fails is

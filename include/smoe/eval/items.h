@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "smoe/data/chat_message.h"
 #include "smoe/eval/rows.h"
 #include "smoe/eval/task_config.h"
 
@@ -28,7 +29,22 @@ struct EvaluationItem {
   std::vector<int64_t> shots;           // rows of the few-shot split that were shown
   std::vector<std::string> references;  // generate: the right answers
   std::vector<std::string> stops;       // kinds that generate
-  std::optional<Row> row;               // code, instruction: what checks the answer needs more of it
+  std::optional<Row> row;               // kinds that check or write answers need more of it
+  std::string subgroup;                 // the value of subgroup_field
+  Conversation dialogue;                // for a chat template: the messages before the last, pairs[].context
+};
+
+// How a prompt is laid out.
+enum class PromptLayout {
+  kText,        // description, shots and question are one text
+  kOneMessage,  // the description is the system message; shots and question are one message of the user
+  kTurns,       // and every shot is a turn of user and assistant
+};
+template <>
+struct EnumNames<PromptLayout> {
+  static constexpr std::array values = {enum_name(PromptLayout::kText, "text"),
+                                        enum_name(PromptLayout::kOneMessage, "message"),
+                                        enum_name(PromptLayout::kTurns, "turns")};
 };
 
 struct ItemOptions {
@@ -36,6 +52,8 @@ struct ItemOptions {
   int64_t limit = 0;  // first rows only; 0: all
   int64_t num_shots = 0;
   uint64_t seed = 1234;  // of the few-shot sampler
+  PromptLayout layout = PromptLayout::kText;
+  std::string system_prompt = {};  // stands before the description; not for the layout kText
 };
 
 // Reads the task's files and builds the items in file order. Throws DataError (file, line, field) for rows

@@ -36,6 +36,9 @@ class PairEncoder {
 
   // Throws DataError (beginning with `where`) if the continuation alone exceeds max_length.
   Request encode(const TextPair& pair, const std::string& where);
+  // The same for an answer in a dialogue: `prompt` ends where the chat template lets an answer begin, and the
+  // answer is encoded by itself, as in training.
+  Request encode_answer(std::vector<int32_t> prompt, std::string_view answer, const std::string& where);
   // Windows over a whole text: the first after one prefix token, each later one given the one token before
   // it; the last, short one sees as much earlier text as fits. Every token is scored once.
   std::vector<Request> encode_rolling(const std::string& text);
@@ -47,6 +50,7 @@ class PairEncoder {
  private:
   std::vector<int32_t> encode_text(std::string_view text) const;
   int32_t prefix_token() const;
+  void finish(Request& request, std::string_view continuation, const std::string& where);
   void truncate(Request& request, const std::string& where);
 
   const Tokenizer& tokenizer_;

@@ -26,19 +26,25 @@ class ResponseScorer {
   // `task` must outlive the scorer. `runner` is needed by the kind code only, and must outlive it too.
   ResponseScorer(const TaskConfig& task, const CodeRunner* runner);
 
-  // What must hold before anything is generated: MATH solutions have answers, IFEval rows are complete, the
-  // tools of the language are here. Throws DataError or ConfigError.
+  // What must hold before anything is generated: MATH solutions have answers, rows of IFEval and of tool use
+  // are complete, the tools of the language are here. Throws DataError or ConfigError.
   void check(const std::vector<EvaluationItem>& items) const;
 
+  // Programs are counted by pass@k; for the other kinds a row's score is the mean over its samples.
   BudgetScores score(const std::vector<EvaluationItem>& items, const std::vector<RowAnswers>& answers) const;
 
  private:
-  BudgetScores score_answers(const std::vector<EvaluationItem>& items,
+  // One text a row.
+  using Texts = std::vector<std::string>;
+  BudgetScores score_samples(const std::vector<EvaluationItem>& items,
                              const std::vector<RowAnswers>& answers) const;
+  BudgetScores score_texts(const std::vector<EvaluationItem>& items, const Texts& texts) const;
+  BudgetScores score_answers(const std::vector<EvaluationItem>& items, const Texts& texts) const;
   BudgetScores score_programs(const std::vector<EvaluationItem>& items,
                               const std::vector<RowAnswers>& answers) const;
-  BudgetScores score_instructions(const std::vector<EvaluationItem>& items,
-                                  const std::vector<RowAnswers>& answers) const;
+  BudgetScores score_instructions(const std::vector<EvaluationItem>& items, const Texts& texts) const;
+  BudgetScores score_tool_calls(const std::vector<EvaluationItem>& items, const Texts& texts) const;
+  BudgetScores measure_answers(const std::vector<EvaluationItem>& items, const Texts& texts) const;
   Program program(const EvaluationItem& item, const std::string& completion) const;
 
   const TaskConfig& task_;

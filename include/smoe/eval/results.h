@@ -28,6 +28,17 @@ struct GenerationCounts {
   int64_t ended_by_length = 0;
   int64_t programs = 0;
   int64_t timed_out_programs = 0;
+  int64_t samples = 1;  // answers to a row
+  double temperature = 0.0;
+  double top_p = 1.0;
+  uint64_t seed = 0;  // of sampled answers
+};
+
+// The primary metric over a part of the rows.
+struct SubgroupResult {
+  std::string name;
+  int64_t num_rows = 0;
+  MetricResult metric;
 };
 
 struct TaskResult {
@@ -42,6 +53,8 @@ struct TaskResult {
   EncodingCounts counts;
   std::string primary;
   std::vector<MetricResult> metrics;
+  std::vector<SubgroupResult> subgroups;
+  std::vector<std::string> answer_files;  // of kinds that are judged elsewhere: one a budget
   double seconds = 0.0;
   PrefixCounts shared_prefixes;
   std::optional<GenerationCounts> generation;  // of kinds that generate
@@ -69,7 +82,7 @@ struct EvaluationContext {
   std::string checkpoint_hash;
   std::string tokenizer_hash;
   std::string code_version;
-  std::string harness_commit;
+  std::string harness_version;
   std::string dtype;
   std::string device;
   std::string bos_policy;
@@ -83,7 +96,9 @@ struct EvaluationContext {
   int64_t limit = 0;
   uint64_t seed = 0;
   std::string chat_template;  // name; empty: prompts are plain text
-  std::string sandbox;        // how generated programs were run; empty: none was
+  std::string chat_layout;    // of shots in dialogues; empty without a chat template
+  std::string system_prompt;
+  std::string sandbox;  // how generated programs were run; empty: none was
 };
 
 struct EvaluationResults {

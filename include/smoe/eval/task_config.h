@@ -10,6 +10,7 @@
 
 #include "smoe/core/config.h"
 #include "smoe/eval/answer_filters.h"
+#include "smoe/eval/tool_calls.h"
 
 namespace smoe {
 
@@ -22,9 +23,12 @@ enum class TaskKind {
   kGenerate,           // answers are generated, read by filters and compared with references
   kCode,               // programs are generated and run
   kInstruction,        // answers are generated and checked against the instructions of IFEval
+  kToolCall,           // calls of functions are generated and compared with the right ones
+  kJudged,             // answers are generated and written to a file, for a judge
 };
 inline bool is_generation(TaskKind kind) {
-  return kind == TaskKind::kGenerate || kind == TaskKind::kCode || kind == TaskKind::kInstruction;
+  return kind == TaskKind::kGenerate || kind == TaskKind::kCode || kind == TaskKind::kInstruction ||
+         kind == TaskKind::kToolCall || kind == TaskKind::kJudged;
 }
 template <>
 struct EnumNames<TaskKind> {
@@ -34,11 +38,13 @@ struct EnumNames<TaskKind> {
                                         enum_name(TaskKind::kRollingText, "rolling_text"),
                                         enum_name(TaskKind::kGenerate, "generate"),
                                         enum_name(TaskKind::kCode, "code"),
-                                        enum_name(TaskKind::kInstruction, "instruction")};
+                                        enum_name(TaskKind::kInstruction, "instruction"),
+                                        enum_name(TaskKind::kToolCall, "tool_call"),
+                                        enum_name(TaskKind::kJudged, "judged")};
 };
 
 // Text operations on prompts and choices; text_filters.h implements them.
-enum class TextFilter { kStrip, kStripLeft, kStripRight, kCapitalize, kHellaswag, kWords };
+enum class TextFilter { kStrip, kStripLeft, kStripRight, kCapitalize, kHellaswag, kWords, kWikitext };
 template <>
 struct EnumNames<TextFilter> {
   static constexpr std::array values = {enum_name(TextFilter::kStrip, "strip"),
@@ -46,7 +52,8 @@ struct EnumNames<TextFilter> {
                                         enum_name(TextFilter::kStripRight, "strip_right"),
                                         enum_name(TextFilter::kCapitalize, "capitalize"),
                                         enum_name(TextFilter::kHellaswag, "hellaswag"),
-                                        enum_name(TextFilter::kWords, "words")};
+                                        enum_name(TextFilter::kWords, "words"),
+                                        enum_name(TextFilter::kWikitext, "wikitext")};
 };
 
 enum class Metric {
@@ -92,7 +99,8 @@ void visit_fields(Visitor& visitor, GoldConfig& config) {
 }
 
 // How the fields of a row become texts. Placeholders: {field}, {field.inner}, {field|filter|filter}; {{ and
-// }} are braces. Filters: strip, strip_left, strip_right, capitalize, hellaswag, words.
+// }} are braces. Filters: strip, strip_left, strip_right, capitalize, hellaswag, words,
+// wikitext.
 struct RowFormat {
   std::string prompt;
   std::vector<TextFilter> prompt_filters;
@@ -225,6 +233,36 @@ void visit_fields(Visitor& visitor, CodeTaskConfig& config) {
   visitor.field("pass_at", config.pass_at, "the k of pass@k; none may exceed generation.samples");
 }
 
+// The files of answers that judges read.
+enum class JudgedFormat {
+  kAlpacaEval,  // model_outputs.json of AlpacaEval; fields of a row: instruction, dataset
+  kArenaHard,   // model_answer/MODEL.jsonl of Arena-Hard; fields of a row: uid
+};
+template <>
+struct EnumNames<JudgedFormat> {
+  static constexpr std::array values = {enum_name(JudgedFormat::kAlpacaEval, "alpaca_eval"),
+                                        enum_name(JudgedFormat::kArenaHard, "arena_hard")};
+};
+
+struct JudgedConfig {
+  JudgedFormat format = JudgedFormat::kAlpacaEval;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, JudgedConfig& config) {
+  visitor.field("format", config.format, "layout of the file with the answers");
+}
+
+// Parts of a benchmark whose scores are reported beside the whole, each by its rows.
+struct SubgroupConfig {
+  std::string name;
+  std::vector<std::string> values;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, SubgroupConfig& config) {
+  visitor.field("name", config.name, "the name in tables");
+  visitor.field("values", config.values, "values of subgroup_field that belong to it");
+}
+
 // Which rows of the data file are scored.
 struct RowRangeConfig {
   std::string field;
@@ -257,6 +295,10 @@ struct TaskConfig {
   std::vector<AnswerConfig> answers;
   ExactMatchConfig exact_match;
   CodeTaskConfig code;
+  ToolCallConfig tool_call;
+  JudgedConfig judged;
+  std::string subgroup_field;
+  std::vector<SubgroupConfig> subgroups;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, TaskConfig& config) {
@@ -280,6 +322,10 @@ void visit_fields(Visitor& visitor, TaskConfig& config) {
   visitor.field("answers", config.answers, "generate: how answers are read");
   visitor.field("exact_match", config.exact_match, "generate: what the comparison leaves out");
   visitor.field("code", config.code, "code: what is run and reported");
+  visitor.field("tool_call", config.tool_call, "tool_call: how functions and calls are written");
+  visitor.field("judged", config.judged, "judged: the file of the answers");
+  visitor.field("subgroup_field", config.subgroup_field, "row field by which rows belong to a subgroup");
+  visitor.field("subgroups", config.subgroups, "parts whose primary metric is reported too");
 }
 
 // The names of a task's metrics, in order: those of `metrics`, or what its kind reports.

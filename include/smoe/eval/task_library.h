@@ -17,6 +17,12 @@ struct TaskSelection {
   std::vector<TaskGroupConfig> groups;
 };
 
+// A name that stands for no usable task, and why.
+struct UnusableName {
+  std::string name;
+  std::string message;
+};
+
 class TaskLibrary {
  public:
   // Lists FOLDER/tasks/*.yaml and FOLDER/groups/*.yaml. Throws ConfigError if the folder holds no task.
@@ -30,6 +36,9 @@ class TaskLibrary {
   TaskConfig task(const std::string& name) const;
   // Tasks for a list of task names, group names and text:FILE.jsonl.
   TaskSelection select(const std::vector<std::string>& names) const;
+  // The same without the names that are unknown or whose files have mistakes: these are added to `unusable`.
+  TaskSelection select_usable(const std::vector<std::string>& names,
+                              std::vector<UnusableName>& unusable) const;
 
   std::vector<std::string> task_names() const;
   std::vector<std::string> group_names() const;

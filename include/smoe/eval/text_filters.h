@@ -29,6 +29,9 @@ int64_t count_whitespace_pieces(std::string_view text);
 // become single once.
 std::string clean_hellaswag(std::string_view text);
 
+// Undoes the tokenisation of WikiText: " @-@ " becomes "-", punctuation joins the word before it.
+std::string clean_wikitext(std::string_view text);
+
 // Spaces instead of underscores.
 std::string underscores_to_spaces(std::string_view text);
 
