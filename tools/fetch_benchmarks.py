@@ -6,7 +6,7 @@
 
 Without names it fetches all; files that exist are kept. `--source FOLDER` reads data sets from FOLDER/OWNER/NAME, as
 `hf download --repo-type dataset` leaves them, instead of the hub. Few-shot files of fixed shots (gsm8k, mbpp, math) are
-not data sets: docs/evaluation.md says what they hold. The licences are those of the data's authors; SciQ and AlpacaEval
+not data sets: docs/evaluation.md says what they hold, and where Arena-Hard and the judges' prompts come from. The licences are those of the data's authors; SciQ and AlpacaEval
 forbid commercial use.
 """
 
@@ -64,27 +64,52 @@ FILES = {
     "multipl_e/humaneval-java-reworded.jsonl": ("nuprl/MultiPL-E", "humaneval-java", "test", same),
     "multipl_e/humaneval-swift-reworded.jsonl": ("nuprl/MultiPL-E", "humaneval-swift", "test", same),
     "ifeval/input_data.jsonl": ("google/IFEval", None, "train", ifeval),
+    "wikitext/test.jsonl": ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "test", keep("page")),
+}
+# file below --out: (data set, file in it). Rows whose keys differ do not survive a table, so these are taken as they are.
+RAW_FILES = {
+    "mmau/tool_use_execution_all_20240712.jsonl": ("apple/mmau", "tool_use_execution_all_20240712.jsonl"),
+    "alpaca_eval/alpaca_eval_gpt4_turbo_reference.jsonl": ("tatsu-lab/alpaca_eval", "alpaca_eval_gpt4_baseline.json"),
 }
 for name, config in (("arc_easy", "ARC-Easy"), ("arc_challenge", "ARC-Challenge")):
     for split in ("test", "validation", "train"):
         FILES[f"{name}/{split}.jsonl"] = ("allenai/ai2_arc", config, split, ARC)
 
 
-def fetch(file, out, source):
+def table_rows(file, source):
     import datasets
 
     name, config, split, convert = FILES[file]
     where = name if source is None else str(source / name)
     if source is not None and not (source / name).is_dir():
         raise FileNotFoundError(f"{source / name}: no such data set folder")
-    rows = datasets.load_dataset(where, config, split=split)
+    return [convert(row) for row in datasets.load_dataset(where, config, split=split)]
+
+
+def raw_rows(file, source):
+    """The objects of a JSONL file, or of a file with one JSON list."""
+    name, path = RAW_FILES[file]
+    if source is None:
+        import huggingface_hub
+
+        local = pathlib.Path(huggingface_hub.hf_hub_download(name, path, repo_type="dataset"))
+    else:
+        local = source / name / path
+    text = local.read_text(encoding="utf-8")
+    if text.lstrip().startswith("["):
+        return json.loads(text)
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def fetch(file, out, source):
+    rows = raw_rows(file, source) if file in RAW_FILES else table_rows(file, source)
     target = out / file
     target.parent.mkdir(parents=True, exist_ok=True)
     # Under another name until it is complete, so that a broken download is never taken for a benchmark.
     temporary = target.with_suffix(".partial")
     with temporary.open("w", encoding="utf-8") as stream:
         for row in rows:
-            stream.write(json.dumps(convert(row), ensure_ascii=False) + "\n")
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     os.replace(temporary, target)
     return len(rows)
 
@@ -95,12 +120,13 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the folder for smoe-eval --data")
     parser.add_argument("--source", type=pathlib.Path, help="folder of data sets instead of the hub")
     arguments = parser.parse_args()
-    known = sorted({file.split("/")[0] for file in FILES})
+    files = [*FILES, *RAW_FILES]
+    known = sorted({file.split("/")[0] for file in files})
     unknown = sorted(set(arguments.benchmarks) - set(known))
     if unknown:
         parser.error(f"unknown benchmarks {', '.join(unknown)}; known are {', '.join(known)}")
     failed = 0
-    for file in FILES:
+    for file in files:
         if arguments.benchmarks and file.split("/")[0] not in arguments.benchmarks:
             continue
         if (arguments.out / file).exists():

@@ -43,7 +43,16 @@ def main():
               [{"key": 1, "prompt": "p", "instruction_id_list": ["a:b", "c:d"],
                 "kwargs": [{"num": 3, "relation": None}, {"num": None, "relation": None}]}])
 
-        result = fetch(folder, "gsm8k", "ifeval", "mmlu")
+        # A table would give every row all the keys of the others.
+        calls = [{"messages": [{"role": "user", "content": "é"}], "target_message": {"content": "a"}},
+                 {"messages": [{"role": "user", "content": "b"}], "tools": [{"x": {"y": 1}}], "target_message": {}}]
+        write(folder / "source/apple/mmau/tool_use_execution_all_20240712.jsonl", calls)
+        outputs = [{"dataset": "d", "instruction": "i", "output": "o", "generator": "g"}]
+        alpaca = folder / "source/tatsu-lab/alpaca_eval"
+        alpaca.mkdir(parents=True)
+        (alpaca / "alpaca_eval_gpt4_baseline.json").write_text(json.dumps(outputs, indent=2))
+
+        result = fetch(folder, "gsm8k", "ifeval", "mmlu", "mmau", "alpaca_eval")
         assert result.returncode == 1, "a data set that is not there is a failure"
         assert "mmlu/dev.jsonl: FAILED" in result.stderr and "no such data set folder" in result.stderr, result.stderr
         assert not (folder / "out/mmlu/dev.jsonl").exists()
@@ -51,6 +60,9 @@ def main():
         assert len(read(folder / "out/gsm8k/train.jsonl")) == 3
         # Null columns were not given: IFEval's checkers must not see them.
         assert read(folder / "out/ifeval/input_data.jsonl")[0]["kwargs"] == [{"num": 3}, {}]
+
+        assert read(folder / "out/mmau/tool_use_execution_all_20240712.jsonl") == calls
+        assert read(folder / "out/alpaca_eval/alpaca_eval_gpt4_turbo_reference.jsonl") == outputs
 
         (folder / "out/gsm8k/test.jsonl").write_text("mine\n")
         again = fetch(folder, "gsm8k")
