@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <c10/util/Logging.h>
+
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -9,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "failure_watch.h"
+#include "message_board_impl.h"
 #include "smoe/core/error.h"
 #include "smoe/core/log.h"
 #include "without_trace.h"
@@ -172,6 +175,8 @@ std::shared_ptr<Communicator> Communicator::connect(const LaunchInfo& launch, co
   SMOE_CHECK(ConfigError, config.backend != CommunicationBackend::kGloo || device.is_cpu(),
              "distributed.backend is gloo, which is for device cpu, but device is {}; set it to auto",
              device.str());
+  // c10d logs stack traces of every connection that breaks; the errors here say it better.
+  if (!environment_variable("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   auto impl = std::make_shared<Impl>();
   impl->launch = launch;
   impl->timeout_seconds = config.timeout_seconds;
@@ -229,6 +234,14 @@ std::shared_ptr<Communicator> Communicator::subgroup(const std::vector<int64_t>&
     throw impl->failure("connect", begun, error.what());
   }
   return std::shared_ptr<Communicator>(new Communicator(impl, place.rank, place.size));
+}
+
+std::shared_ptr<MessageBoard> Communicator::message_board(const std::string& name) const {
+  SMOE_ASSERT(impl_ != nullptr);
+  auto impl = std::make_unique<MessageBoard::Impl>();
+  impl->store = c10::make_intrusive<c10d::PrefixStore>("board/" + name, impl_->store->clone());
+  impl->watch = impl_->watch;
+  return std::make_shared<MessageBoard>(std::move(impl));
 }
 
 void Communicator::Impl::check_out(milliseconds longest) {

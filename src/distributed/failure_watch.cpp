@@ -84,6 +84,10 @@ void FailureWatch::run() {
       if (!beat(count)) return;
       if (!store_->check({kFailureKey})) continue;
       const std::string reason = text_of(store_->get(kFailureKey));
+      {
+        const std::lock_guard lock(mutex_);
+        known_reason_ = reason;
+      }
       // Usually the operation that this process waits in fails too, and its error ends the process in order.
       if (wait_for_stop(margin_)) return;
       end_process(reason);
@@ -151,6 +155,10 @@ std::string FailureWatch::compare_signs(const StorePointer& store) const {
 }
 
 std::string FailureWatch::diagnose() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!known_reason_.empty()) return known_reason_;
+  }
   // The store may be part of what failed, and a question to a stopped process is never answered: ask in a
   // thread that can be left behind.
   auto promise = std::make_shared<std::promise<std::string>>();

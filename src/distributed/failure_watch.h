@@ -67,6 +67,7 @@ class FailureWatch {
   mutable std::mutex mutex_;
   std::condition_variable condition_;
   std::string operation_ = "start";
+  std::string known_reason_;  // that another process published
   bool stop_ = false;
   std::thread thread_;
 };

@@ -16,6 +16,7 @@
 
 #include "smoe/distributed/distributed_config.h"
 #include "smoe/distributed/launch.h"
+#include "smoe/distributed/message_board.h"
 
 namespace smoe {
 
@@ -63,7 +64,7 @@ class Communicator {
   PendingOperation start_all_reduce_sum(const at::Tensor& tensor, const std::string& name);
 
   // `whole` is world_size() times as long as `part`, both flat; rank r's part is the r-th. The two must not
-  // overlap.
+  // overlap, but all_gather may be given this rank's part of `whole` itself.
   void reduce_scatter_sum(const at::Tensor& part, const at::Tensor& whole, const std::string& name);
   void all_gather(const at::Tensor& whole, const at::Tensor& part, const std::string& name);
   PendingOperation start_reduce_scatter_sum(const at::Tensor& part, const at::Tensor& whole,
@@ -73,6 +74,9 @@ class Communicator {
   void barrier(const std::string& name);
   // The texts of all ranks, in their order; any lengths.
   std::vector<std::string> all_gather_strings(const std::string& text, const std::string& name);
+
+  // A board for messages beside the operations; for several processes only. `name` keeps boards apart.
+  std::shared_ptr<MessageBoard> message_board(const std::string& name) const;
 
   // The optimizer step that errors name from now on.
   void set_step(int64_t step);

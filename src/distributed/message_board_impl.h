@@ -1,0 +1,17 @@
+// What a message board works with.
+#pragma once
+
+#include <memory>
+
+#include "failure_watch.h"
+#include "process_groups.h"
+#include "smoe/distributed/message_board.h"
+
+namespace smoe {
+
+struct MessageBoard::Impl {
+  StorePointer store;  // a connection of its own: a call on a shared one would wait for the others'
+  std::shared_ptr<FailureWatch> watch;
+};
+
+}  // namespace smoe
