@@ -91,6 +91,11 @@ void GenerationConsole::answer(const std::string& text) {
     out_ << event.text << std::flush;
     return true;
   };
+  SMOE_CHECK(
+      DataError, !request.context_limit || std::ssize(request.prompt) < *request.context_limit,
+      "the dialogue has {} tokens, but with a context limit of {} it may have {} at most; /reset begins a "
+      "new one",
+      request.prompt.size(), request.context_limit.value_or(0), request.context_limit.value_or(1) - 1);
   const GenerationResult result = generator_.generate(std::move(request));
   out_ << "\n";
   if (result.finish == FinishReason::kFailed) throw DataError(result.error);

@@ -98,6 +98,58 @@ SMOE_INLINE void multiply_all(const EncodedMatrix& matrix, const float* vector, 
   }
 }
 
+// Adds the products of up to kRowBlock rows with one vector to sums that stay in registers.
+template <int64_t kRows, class Element>
+SMOE_INLINE void add_lanes(const Element* rows, const float* scales, int64_t columns, const float* vector,
+                           Floats* sums) {
+  const int64_t whole = columns - columns % kLanes;
+  float scale[kRows];
+  for (int64_t r = 0; r < kRows; ++r) scale[r] = scales == nullptr ? 1.0F : scales[r];
+  for (int64_t c = 0; c < whole; c += kLanes) {
+    Floats input;
+    load_lanes(vector + c, 1.0F, input);
+    for (int64_t r = 0; r < kRows; ++r) {
+      Floats values;
+      load_lanes(rows + r * columns + c, scale[r], values);
+      sums[r] += values * input;
+    }
+  }
+  if (whole == columns) return;
+  Floats input;
+  load_tail(vector + whole, columns - whole, 1.0F, input);
+  for (int64_t r = 0; r < kRows; ++r) {
+    Floats values;
+    load_tail(rows + r * columns + whole, columns - whole, scale[r], values);
+    sums[r] += values * input;
+  }
+}
+
+template <int64_t kRows>
+SMOE_INLINE void add_term(const EncodedMatrix& matrix, const float* vector, int64_t row, Floats* sums) {
+  const float* scales = matrix.row_scale == nullptr ? nullptr : matrix.row_scale + row;
+  const int64_t offset = row * matrix.columns;
+  switch (matrix.encoding) {
+    case ExpertEncoding::kFloat32:
+      return add_lanes<kRows>(static_cast<const float*>(matrix.data) + offset, scales, matrix.columns, vector,
+                              sums);
+    case ExpertEncoding::kBfloat16:
+      return add_lanes<kRows>(static_cast<const uint16_t*>(matrix.data) + offset, scales, matrix.columns,
+                              vector, sums);
+    case ExpertEncoding::kInt8:
+      return add_lanes<kRows>(static_cast<const int8_t*>(matrix.data) + offset, scales, matrix.columns,
+                              vector, sums);
+  }
+}
+
+template <int64_t kRows>
+SMOE_INLINE void add_product_block(const MatrixVector* terms, int64_t num_terms, int64_t row, float* sums) {
+  Floats lanes[kRows] = {};
+  for (int64_t term = 0; term < num_terms; ++term) {
+    add_term<kRows>(terms[term].matrix, terms[term].vector, row, lanes);
+  }
+  for (int64_t r = 0; r < kRows; ++r) sums[row + r] += sum_of_lanes(lanes[r]);
+}
+
 template <class Element>
 SMOE_INLINE void decode_all(const EncodedMatrix& matrix, float* values) {
   const auto* data = static_cast<const Element*>(matrix.data);
@@ -139,6 +191,42 @@ SMOE_VECTOR_CLONES void multiply_vector(const EncodedMatrix& matrix, const float
       return multiply_all<uint16_t>(matrix, vector, product, accumulate);
     case ExpertEncoding::kInt8:
       return multiply_all<int8_t>(matrix, vector, product, accumulate);
+  }
+}
+
+int64_t encoded_value_bytes(ExpertEncoding encoding) {
+  switch (encoding) {
+    case ExpertEncoding::kFloat32:
+      return 4;
+    case ExpertEncoding::kBfloat16:
+      return 2;
+    case ExpertEncoding::kInt8:
+      return 1;
+  }
+  return 0;
+}
+
+EncodedMatrix rows_of(const EncodedMatrix& matrix, int64_t begin, int64_t count) {
+  const int64_t offset = begin * matrix.columns * encoded_value_bytes(matrix.encoding);
+  return {matrix.encoding, static_cast<const std::byte*>(matrix.data) + offset,
+          matrix.row_scale == nullptr ? nullptr : matrix.row_scale + begin, count, matrix.columns};
+}
+
+SMOE_VECTOR_CLONES void add_products(const MatrixVector* terms, int64_t num_terms, float* sums) {
+  const int64_t rows = num_terms == 0 ? 0 : terms[0].matrix.rows;
+  int64_t row = 0;
+  for (; row + kRowBlock <= rows; row += kRowBlock) add_product_block<kRowBlock>(terms, num_terms, row, sums);
+  for (; row < rows; ++row) add_product_block<1>(terms, num_terms, row, sums);
+}
+
+SMOE_VECTOR_CLONES void sum_weighted_rows(const float* rows, const float* weights, int64_t num_rows,
+                                          int64_t columns, float* result) {
+  for (int64_t c = 0; c < columns; ++c) result[c] = 0.0F;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const float weight = weights[r];
+    const float* row = rows + r * columns;
+#pragma omp simd
+    for (int64_t c = 0; c < columns; ++c) result[c] += weight * row[c];
   }
 }
 

@@ -25,6 +25,24 @@ EncodedMatrix down_matrix(const ExpertView& view, const ExpertShape& shape);
 // bits.
 void multiply_vector(const EncodedMatrix& matrix, const float* vector, float* product, bool accumulate);
 
+// The rows [begin, begin + count).
+EncodedMatrix rows_of(const EncodedMatrix& matrix, int64_t begin, int64_t count);
+
+// sums[r] += over all terms, sum over c of matrix[r, c] * vector[c]. The matrices have as many rows as
+// `sums`.
+struct MatrixVector {
+  EncodedMatrix matrix;
+  const float* vector = nullptr;
+};
+void add_products(const MatrixVector* terms, int64_t num_terms, float* sums);
+
+// result[c] = sum over r of weights[r] * rows[r * columns + c].
+void sum_weighted_rows(const float* rows, const float* weights, int64_t num_rows, int64_t columns,
+                       float* result);
+
+// Bytes of one value.
+int64_t encoded_value_bytes(ExpertEncoding encoding);
+
 // The float32 values, row-major.
 void decode_matrix(const EncodedMatrix& matrix, float* values);
 

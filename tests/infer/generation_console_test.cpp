@@ -68,7 +68,7 @@ TEST_F(Console, MistakesAreExplainedAndChangeNothing) {
   std::string long_turn;
   for (int i = 0; i < 30; ++i) long_turn += " w1";
   EXPECT_TRUE(console.handle(long_turn));
-  EXPECT_THAT(said(), AllOf(HasSubstr("30 tokens"), HasSubstr("23 at most")));
+  EXPECT_THAT(said(), AllOf(HasSubstr("30 tokens"), HasSubstr("23 at most"), HasSubstr("/reset")));
   console.handle(" w1");
   EXPECT_EQ(said(), expected(" w1", 0, 4));
 }

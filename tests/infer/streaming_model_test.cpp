@@ -17,20 +17,24 @@ using testing::PackagedModel;
 using testing::store_config;
 
 // Logits of a prompt and of greedy tokens after it, in a row.
-std::vector<at::Tensor> decode(const Model& model, int64_t budget, int64_t segment_length,
-                               int64_t num_tokens) {
-  const std::vector<std::vector<int32_t>> prompts = {{5, 17, 3, 40, 22}, {8, 1}};
+std::vector<at::Tensor> decode(const Model& model, int64_t budget, int64_t segment_length, int64_t num_tokens,
+                               size_t num_rows = 2) {
+  std::vector<std::vector<int32_t>> prompts = {{5, 17, 3, 40, 22}, {8, 1}};
+  prompts.resize(num_rows);
   DecodeBatch batch(model);
   std::vector<at::Tensor> all;
-  std::vector<DecodeRow> rows(2);
+  std::vector<DecodeRow> rows(num_rows);
   for (DecodeRow& row : rows) {
     row.budget = budget;
     row.routing.segment_length = segment_length;
   }
   all.push_back(batch.prefill(prompts, rows, 512));
   for (int64_t step = 0; step < num_tokens; ++step) {
-    const at::Tensor next = all.back().argmax(1).to(at::kInt);
-    all.push_back(batch.decode({next[0].item<int32_t>(), next[1].item<int32_t>()}));
+    std::vector<int32_t> next;
+    for (size_t row = 0; row < num_rows; ++row) {
+      next.push_back(static_cast<int32_t>(all.back()[static_cast<int64_t>(row)].argmax().item<int64_t>()));
+    }
+    all.push_back(batch.decode(next));
   }
   return all;
 }
@@ -81,9 +85,12 @@ TEST_P(StreamingModelTest, EqualsTheResidentModelBitForBit) {
           open_streaming_model(packaged.options(num_slots, store_config(backend)));
       for (int64_t budget = 0; budget < 3; ++budget) {
         for (const int64_t segment_length : {1, 4, 7}) {
-          expect_equal(decode(streaming.model, budget, segment_length, 12),
-                       decode(resident, budget, segment_length, 12),
-                       fmt::format("slots {}, budget {}, S {}", num_slots, budget, segment_length));
+          for (const size_t num_rows : {1, 2}) {
+            expect_equal(decode(streaming.model, budget, segment_length, 12, num_rows),
+                         decode(resident, budget, segment_length, 12, num_rows),
+                         fmt::format("slots {}, budget {}, S {}, {} rows", num_slots, budget, segment_length,
+                                     num_rows));
+          }
         }
       }
     }
@@ -170,8 +177,8 @@ TEST(StreamingModel, AReadErrorEndsOnlyTheRequestsThatNeedTheExpert) {
   const testing::PieceTokenizer tokenizer = testing::word_tokenizer();
   std::vector<GenerationRequest> requests;
   for (int64_t i = 0; i < 8; ++i) {
-    requests.push_back(testing::greedy_request(testing::random_prompt(5 + i, i), i % 2, 3,
-                                               RoutingMode::kSegments, 12));
+    requests.push_back(
+        testing::greedy_request(testing::random_prompt(5 + i, i), i % 2, 3, RoutingMode::kSegments, 12));
   }
   const std::vector<GenerationResult> expected = Generator(packaged.model, tokenizer).generate(requests);
   for (int64_t broken = 0; broken < 8; ++broken) {
@@ -187,13 +194,15 @@ TEST(StreamingModel, AReadErrorEndsOnlyTheRequestsThatNeedTheExpert) {
     int64_t num_failed = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       // When the row needs the expert for the first time, by a forward over everything it would say.
-      const int64_t first = testing::first_use_of_expert(packaged.model, requests[i], expected[i].ids, 1, broken);
+      const int64_t first =
+          testing::first_use_of_expert(packaged.model, requests[i], expected[i].ids, 1, broken);
       const bool fails = first >= 0;
       num_failed += fails ? 1 : 0;
       EXPECT_EQ(found[i].finish, fails ? FinishReason::kFailed : FinishReason::kLength) << broken << " " << i;
       const auto length = fails ? static_cast<size_t>(first) : expected[i].ids.size();
-      EXPECT_EQ(found[i].ids, (std::vector<int32_t>(expected[i].ids.begin(), expected[i].ids.begin() +
-                                                    static_cast<std::ptrdiff_t>(length))));
+      EXPECT_EQ(found[i].ids,
+                (std::vector<int32_t>(expected[i].ids.begin(),
+                                      expected[i].ids.begin() + static_cast<std::ptrdiff_t>(length))));
       if (fails) {
         EXPECT_THAT(found[i].error, ::testing::HasSubstr(fmt::format("expert {} of MoE layer 1", broken)));
       }
