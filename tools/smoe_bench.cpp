@@ -8,9 +8,10 @@
 #include "smoe/core/tool.h"
 #include "smoe/infer/decode_bench.h"
 #include "smoe/infer/streaming_model.h"
+#include "smoe_bench_training.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures decoding with experts from disk.");
+  CLI::App app("Measures training, forward passes and decoding on this machine.");
   app.require_subcommand(1);
   CLI::App* decode =
       app.add_subcommand("decode", "dense, stepped and vanilla models of the same active size");
@@ -39,7 +40,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   decode->add_option("--threads", threads, "computing threads; default: all cores");
   decode->add_option("--json", json, "one JSON object a row");
+  const std::vector<BenchCommand> training = add_training_benches(app);
   CLI11_PARSE(app, argc, argv);
+  for (const BenchCommand& bench : training) {
+    if (bench.command->parsed()) return smoe::run_tool(bench.run);
+  }
 
   return smoe::run_tool([&] {
     if (threads > 0) at::set_num_threads(threads);

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "vector_clones.h"
+#include "smoe/core/vector_clones.h"
 
 namespace smoe {
 namespace {

@@ -1,13 +1,18 @@
 #include "layer_forward.h"
 
+#include "residual_norm.h"
+
 namespace smoe {
 namespace {
 
-at::Tensor attend(const LayerRun& run, const at::Tensor& h_BTD) {
-  const at::Tensor normed = rms_norm(h_BTD, run.layer.attention_norm, run.config.norm_eps);
-  return h_BTD + attention(normed, run.layer.attention, run.config, run.context.rotary,
-                           run.context.attention_mask,
-                           {run.context.cache, run.context.shared_prefix, run.index});
+// The residual stream after attention, and its norm for the feed-forward part.
+ResidualNorm attend(const LayerRun& run, const at::Tensor& h_BTD) {
+  const double epsilon = run.config.norm_eps;
+  const ResidualNorm input = residual_norm(h_BTD, {}, run.layer.attention_norm, epsilon);
+  const at::Tensor branch_BTD = attention(input.normed, run.layer.attention, run.config, run.context.rotary,
+                                          run.context.attention_mask,
+                                          {run.context.cache, run.context.shared_prefix, run.index});
+  return residual_norm(input.sum, branch_BTD, run.layer.ffn_norm, epsilon);
 }
 
 at::Tensor add_experts(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& normed_BTD,
@@ -20,22 +25,19 @@ at::Tensor add_experts(const LayerRun& run, const at::Tensor& h_BTD, const at::T
 }  // namespace
 
 at::Tensor run_dense_layer(const LayerRun& run, const at::Tensor& h_BTD) {
-  const at::Tensor attended_BTD = attend(run, h_BTD);
-  const at::Tensor normed_BTD = rms_norm(attended_BTD, run.layer.ffn_norm, run.config.norm_eps);
+  const auto [attended_BTD, normed_BTD] = attend(run, h_BTD);
   return attended_BTD + swiglu(normed_BTD, run.layer.feed_forward);
 }
 
 at::Tensor run_planned_layer(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& mask_QE,
                              const RoutedExpertsCall& experts) {
-  const at::Tensor attended_BTD = attend(run, h_BTD);
-  const at::Tensor normed_BTD = rms_norm(attended_BTD, run.layer.ffn_norm, run.config.norm_eps);
+  const auto [attended_BTD, normed_BTD] = attend(run, h_BTD);
   return add_experts(run, attended_BTD, normed_BTD, mask_QE, experts);
 }
 
 SelfRoutedLayer run_self_routed_layer(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& count_N,
                                       const at::Tensor& selected_NE, const RoutedExpertsCall& experts) {
-  const at::Tensor attended_BTD = attend(run, h_BTD);
-  const at::Tensor normed_BTD = rms_norm(attended_BTD, run.layer.ffn_norm, run.config.norm_eps);
+  const auto [attended_BTD, normed_BTD] = attend(run, h_BTD);
   TokenRouting routing = route_tokens(normed_BTD.flatten(0, 1), run.layer.router_ED, count_N,
                                       run.config.token_router, selected_NE);
   const at::Tensor output_BTD = add_experts(run, attended_BTD, normed_BTD, routing.weight_NE, experts);

@@ -5,7 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "causal_attention.h"
 #include "prefix_attention.h"
+#include "projections.h"
+#include "residual_norm.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
@@ -54,6 +57,22 @@ class ScaleGradientFunction : public torch::autograd::Function<ScaleGradientFunc
   }
 };
 
+// Attention without a mask or earlier tokens on the CPU: what training on text and scoring run.
+at::Tensor plain_causal_attention(const at::Tensor& x_BTD, const AttentionWeights& weights,
+                                  const ModelConfig& config, const RotaryTable& table) {
+  std::vector<at::Tensor> qkv = project(x_BTD, {weights.q_proj, weights.k_proj, weights.v_proj});
+  const auto norm_heads = [&](at::Tensor& heads, const at::Tensor& gain) {
+    heads = rms_norm(heads.unflatten(2, {-1, config.head_dim}), gain, config.norm_eps).flatten(2);
+  };
+  if (weights.q_norm.defined()) {
+    norm_heads(qkv[0], weights.q_norm);
+    norm_heads(qkv[1], weights.k_norm);
+  }
+  const at::Tensor mixed = causal_attention(qkv[0], qkv[1], qkv[2], table,
+                                            {config.num_heads, config.num_kv_heads, config.head_dim});
+  return project(mixed, {weights.o_proj})[0];
+}
+
 // [B, T, heads * K] to [B, heads, T, K].
 at::Tensor split_heads(const at::Tensor& x, int64_t num_heads, int64_t head_dim) {
   return x.view({x.size(0), x.size(1), num_heads, head_dim}).transpose(1, 2);
@@ -62,10 +81,11 @@ at::Tensor split_heads(const at::Tensor& x, int64_t num_heads, int64_t head_dim)
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double epsilon) {
-  return at::rms_norm(x, gain.sizes(), gain, epsilon);
+  return residual_norm(x, {}, gain, epsilon).normed;
 }
 
 at::Tensor swiglu(const at::Tensor& x, const SwigluWeights& weights) {
+  if (runs_fused(x, weights.gate_FD)) return fused_swiglu(x, weights);
   const at::Tensor gate = at::silu(at::linear(x, weights.gate_FD));
   return at::linear(gate * at::linear(x, weights.up_FD), weights.down_DF);
 }
@@ -85,6 +105,10 @@ at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table) {
 
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
                      const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier) {
+  const bool plain = !mask_BTT.defined() && !earlier.cache && !earlier.shared_prefix;
+  if (plain && x_BTD.size(1) > 0 && runs_fused(x_BTD, weights.q_proj)) {
+    return plain_causal_attention(x_BTD, weights, config, table);
+  }
   at::Tensor q = split_heads(at::linear(x_BTD, weights.q_proj), config.num_heads, config.head_dim);
   at::Tensor k = split_heads(at::linear(x_BTD, weights.k_proj), config.num_kv_heads, config.head_dim);
   at::Tensor v = split_heads(at::linear(x_BTD, weights.v_proj), config.num_kv_heads, config.head_dim);

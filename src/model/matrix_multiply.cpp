@@ -20,7 +20,7 @@ namespace {
 template <class Scalar>
 at::Tensor tensor_of(MatrixView<const Scalar> matrix) {
   const at::Tensor stored = at::from_blob(const_cast<Scalar*>(matrix.data), {matrix.rows, matrix.columns},
-                                          c10::CppTypeToScalarType<Scalar>::value);
+                                          {matrix.row_stride(), 1}, c10::CppTypeToScalarType<Scalar>::value);
   return matrix.transposed ? stored.t() : stored;
 }
 
@@ -28,7 +28,7 @@ template <class Scalar, class Blas>
 void multiply_with(Blas blas, MatrixView<const Scalar> left, MatrixView<const Scalar> right, Scalar beta,
                    MatrixView<Scalar> product) {
   if (blas == nullptr) {
-    at::Tensor out = tensor_of(MatrixView<const Scalar>{product.data, product.rows, product.columns});
+    at::Tensor out = tensor_of(as_const(product));
     at::addmm_out(out, out, tensor_of(left), tensor_of(right), beta, 1);
     return;
   }
@@ -36,11 +36,12 @@ void multiply_with(Blas blas, MatrixView<const Scalar> left, MatrixView<const Sc
   const auto m = static_cast<int>(product.columns);
   const auto n = static_cast<int>(product.rows);
   const auto k = static_cast<int>(left.transposed ? left.rows : left.columns);
-  const auto stride_left = static_cast<int>(left.columns);
-  const auto stride_right = static_cast<int>(right.columns);
+  const auto stride_left = static_cast<int>(left.row_stride());
+  const auto stride_right = static_cast<int>(right.row_stride());
+  const auto stride_product = static_cast<int>(product.row_stride());
   const Scalar one = 1;
   blas(right.transposed ? "T" : "N", left.transposed ? "T" : "N", &m, &n, &k, &one, right.data, &stride_right,
-       left.data, &stride_left, &beta, product.data, &m);
+       left.data, &stride_left, &beta, product.data, &stride_product);
 }
 
 }  // namespace

@@ -1,43 +1,38 @@
 #include "swiglu_kernels.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
-#include "vector_clones.h"
+#include "smoe/core/vector_clones.h"
+#include "smoe/core/vector_math.h"
 
 namespace smoe {
 namespace {
-
-// exp(x) = 2^n * exp(r) with |r| <= log(2)/2 and a polynomial for exp(r) (Cephes' coefficients), without
-// branches or calls, so that the loops around it become vector code. Relative error below 2e-7; x is
-// cut off where the result would leave the normal range; a NaN stays a NaN.
-SMOE_INLINE float exponential(float x) {
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves round(value) in the low bits
-  x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
-  const float shifted = x * 1.44269504F + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * r * r + r + 1.0F;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
-  return p * std::bit_cast<float>((exponent + 127) << 23);
-}
-
-// float64 is for checking gradients, where the last digits matter more than speed.
-SMOE_INLINE double exponential(double x) { return std::exp(x); }
 
 template <class Scalar>
 SMOE_INLINE void forward_loop(Scalar* gate, const Scalar* up, int64_t count, Scalar mask) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     gate[i] = mask * up[i] * gate[i] / (Scalar(1) + exponential(-gate[i]));
+  }
+}
+
+template <class Scalar>
+SMOE_INLINE void hidden_loop(const Scalar* gate, const Scalar* up, Scalar* hidden, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) hidden[i] = up[i] * gate[i] / (Scalar(1) + exponential(-gate[i]));
+}
+
+template <class Scalar>
+SMOE_INLINE void gradients_loop(const Scalar* gate, const Scalar* up, Scalar* hidden, Scalar* gate_gradient,
+                                Scalar* up_gradient, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const Scalar sigmoid = Scalar(1) / (Scalar(1) + exponential(-gate[i]));
+    const Scalar silu = gate[i] * sigmoid;
+    const Scalar gradient = hidden[i];
+    gate_gradient[i] = gradient * up[i] * (sigmoid + silu * (Scalar(1) - sigmoid));
+    up_gradient[i] = gradient * silu;
+    hidden[i] = silu * up[i];
   }
 }
 
@@ -86,6 +81,20 @@ SMOE_VECTOR_CLONES void swiglu_forward(float* gate, const float* up, int64_t cou
 }
 SMOE_VECTOR_CLONES void swiglu_forward(double* gate, const double* up, int64_t count, double mask) {
   forward_loop(gate, up, count, mask);
+}
+SMOE_VECTOR_CLONES void swiglu_hidden(const float* gate, const float* up, float* hidden, int64_t count) {
+  hidden_loop(gate, up, hidden, count);
+}
+SMOE_VECTOR_CLONES void swiglu_hidden(const double* gate, const double* up, double* hidden, int64_t count) {
+  hidden_loop(gate, up, hidden, count);
+}
+SMOE_VECTOR_CLONES void swiglu_gradients(const float* gate, const float* up, float* hidden,
+                                         float* gate_gradient, float* up_gradient, int64_t count) {
+  gradients_loop(gate, up, hidden, gate_gradient, up_gradient, count);
+}
+SMOE_VECTOR_CLONES void swiglu_gradients(const double* gate, const double* up, double* hidden,
+                                         double* gate_gradient, double* up_gradient, int64_t count) {
+  gradients_loop(gate, up, hidden, gate_gradient, up_gradient, count);
 }
 SMOE_VECTOR_CLONES double swiglu_backward(float* gate, float* up, float* hidden, int64_t count, float mask) {
   return backward_blocks(gate, up, hidden, count, mask);

@@ -1,10 +1,15 @@
 #include "smoe/train/loss.h"
 
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "cross_entropy_kernels.h"
 #include "smoe/core/error.h"
+#include "smoe/routing/host_to_device.h"
 
 namespace smoe {
 namespace {
@@ -18,6 +23,8 @@ struct HeadPass {
   int64_t chunk_tokens;
   bool wants_hidden_gradient;
   bool wants_weight_gradient;
+
+  bool wants_gradient() const { return wants_hidden_gradient || wants_weight_gradient; }
 };
 
 struct HeadResult {
@@ -25,6 +32,13 @@ struct HeadResult {
   at::Tensor cross_entropy_N;
   at::Tensor hidden_gradient_ND;  // undefined unless wanted
   at::Tensor weight_gradient_VD;  // undefined unless wanted
+};
+
+// The tokens of a chunk: their targets and weights, and where their losses go.
+struct ChunkTargets {
+  at::Tensor targets_C;
+  at::Tensor weights_C;  // in the type of the sums
+  at::Tensor cross_entropy_C;
 };
 
 // Turns the logits of a chunk into the gradient of the loss with respect to them, in place: a second
@@ -38,44 +52,100 @@ void logits_to_gradient(at::Tensor& logits_CV, const at::Tensor& log_sum_C, cons
   logits_CV.scatter_add_(1, targets_C.unsqueeze(1), -weights_C.unsqueeze(1));
 }
 
+// Logits on a device: LibTorch's operators. Returns the chunk's part of the loss; the logits become their
+// gradient if it is wanted.
+at::Tensor chunk_loss_by_operators(at::Tensor& logits_CV, const ChunkTargets& chunk, const HeadPass& pass) {
+  const at::Tensor log_sum_C = at::logsumexp(logits_CV, 1);
+  const at::Tensor target_logit_C = logits_CV.gather(1, chunk.targets_C.unsqueeze(1)).squeeze(1);
+  chunk.cross_entropy_C.copy_(log_sum_C - target_logit_C);
+  at::Tensor penalized_C = chunk.cross_entropy_C;
+  if (pass.z_loss_weight != 0.0) penalized_C = penalized_C + pass.z_loss_weight * log_sum_C.square();
+  if (pass.wants_gradient()) {
+    logits_to_gradient(logits_CV, log_sum_C, chunk.targets_C, chunk.weights_C, pass.z_loss_weight);
+  }
+  return at::dot(chunk.weights_C, penalized_C);
+}
+
+// The same on the CPU, a token at a time: the operators would read and write all logits six times.
+at::Tensor chunk_loss_by_rows(at::Tensor& logits_CV, const ChunkTargets& chunk, const HeadPass& pass) {
+  const at::Tensor targets_C = chunk.targets_C.contiguous();
+  const at::Tensor weights_C = chunk.weights_C.to(at::kDouble);
+  const at::Tensor penalized_C = at::empty_like(weights_C);
+  const int64_t vocab_size = logits_CV.size(1);
+  AT_DISPATCH_FLOATING_TYPES(logits_CV.scalar_type(), "head_cross_entropy", [&] {
+    auto* logits = logits_CV.mutable_data_ptr<scalar_t>();
+    auto* cross_entropies = chunk.cross_entropy_C.mutable_data_ptr<scalar_t>();
+    const double* weights = weights_C.const_data_ptr<double>();
+    const int64_t* targets = targets_C.const_data_ptr<int64_t>();
+    double* penalized = penalized_C.mutable_data_ptr<double>();
+    at::parallel_for(0, logits_CV.size(0), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const TokenTarget target{targets[row], weights[row], pass.z_loss_weight};
+        const TokenLoss loss =
+            token_cross_entropy(logits + row * vocab_size, vocab_size, target, pass.wants_gradient());
+        cross_entropies[row] = static_cast<scalar_t>(loss.cross_entropy);
+        penalized[row] = loss.cross_entropy + pass.z_loss_weight * loss.log_sum * loss.log_sum;
+      }
+    });
+  });
+  return at::dot(weights_C, penalized_C);
+}
+
+// Where targets lie outside the vocabulary, LibTorch's operators say so; loops would read elsewhere.
+void check_targets(const at::Tensor& targets_N, int64_t vocab_size) {
+  if (targets_N.numel() == 0 || !targets_N.is_cpu()) return;
+  SMOE_ASSERT(targets_N.min().item<int64_t>() >= 0 && targets_N.max().item<int64_t>() < vocab_size);
+}
+
+// total += left * right. In bfloat16 the product of a chunk is rounded, the sum over chunks is float32.
+void add_product(at::Tensor& total, const at::Tensor& left, const at::Tensor& right) {
+  if (left.scalar_type() == at::kBFloat16) {
+    const at::Tensor product = at::mm(left, right);
+    total = total.defined() ? total.add_(product) : product.to(at::kFloat);
+  } else if (total.defined()) {
+    total.addmm_(left, right);
+  } else {
+    total = at::mm(left, right);
+  }
+}
+
 HeadResult run_head(const at::Tensor& hidden_ND, const at::Tensor& weight_VD, const at::Tensor& targets_N,
                     const at::Tensor& weights_N, const HeadPass& pass) {
+  RECORD_USER_SCOPE("smoe::head and loss");
   const at::ScalarType sum_type = hidden_ND.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const int64_t num_tokens = hidden_ND.size(0);
+  check_targets(targets_N, weight_VD.size(0));
+  const auto chunk_loss = hidden_ND.is_cpu() ? chunk_loss_by_rows : chunk_loss_by_operators;
   HeadResult result;
-  result.loss = at::zeros({}, hidden_ND.options().dtype(sum_type));
+  at::Tensor total = at::zeros({}, hidden_ND.options().dtype(hidden_ND.is_cpu() ? at::kDouble : sum_type));
   result.cross_entropy_N = at::zeros({num_tokens}, hidden_ND.options().dtype(sum_type));
-  if (pass.wants_hidden_gradient) result.hidden_gradient_ND = at::zeros_like(hidden_ND);
-  if (pass.wants_weight_gradient) result.weight_gradient_VD = at::zeros_like(weight_VD);
+  if (pass.wants_hidden_gradient) result.hidden_gradient_ND = at::empty_like(hidden_ND);
   for (int64_t begin = 0; begin < num_tokens; begin += pass.chunk_tokens) {
     const int64_t size = std::min(pass.chunk_tokens, num_tokens - begin);
     const at::Tensor hidden_CD = hidden_ND.narrow(0, begin, size);
-    const at::Tensor targets_C = targets_N.narrow(0, begin, size);
-    const at::Tensor weights_C = weights_N.narrow(0, begin, size).to(sum_type);
     at::Tensor logits_CV = at::mm(hidden_CD, weight_VD.t()).to(sum_type);
-    const at::Tensor log_sum_C = at::logsumexp(logits_CV, 1);
-    const at::Tensor cross_entropy_C = log_sum_C - logits_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1);
-    at::Tensor penalized_C = cross_entropy_C;
-    if (pass.z_loss_weight != 0.0) penalized_C = cross_entropy_C + pass.z_loss_weight * log_sum_C.square();
-    result.loss.add_(at::dot(weights_C, penalized_C));
-    result.cross_entropy_N.narrow(0, begin, size).copy_(cross_entropy_C);
-    if (!pass.wants_hidden_gradient && !pass.wants_weight_gradient) continue;
-    logits_to_gradient(logits_CV, log_sum_C, targets_C, weights_C, pass.z_loss_weight);
+    const ChunkTargets chunk{targets_N.narrow(0, begin, size), weights_N.narrow(0, begin, size).to(sum_type),
+                             result.cross_entropy_N.narrow(0, begin, size)};
+    total.add_(chunk_loss(logits_CV, chunk, pass));
+    if (!pass.wants_gradient()) continue;
     const at::Tensor gradient_CV = logits_CV.to(hidden_ND.scalar_type());
     if (pass.wants_hidden_gradient) {
       at::Tensor slot_CD = result.hidden_gradient_ND.narrow(0, begin, size);
       at::mm_out(slot_CD, gradient_CV, weight_VD);
     }
-    if (pass.wants_weight_gradient) result.weight_gradient_VD.addmm_(gradient_CV.t(), hidden_CD);
+    if (pass.wants_weight_gradient) add_product(result.weight_gradient_VD, gradient_CV.t(), hidden_CD);
   }
+  if (pass.wants_weight_gradient && num_tokens == 0) result.weight_gradient_VD = at::zeros_like(weight_VD);
+  result.loss = total.to(sum_type);
   return result;
 }
 
 // The gradient of the loss is usually exactly 1; copying a [V, D] tensor to multiply it by 1 would be waste.
 at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& factor) {
   if (!gradient.defined()) return {};
-  if (factor.device().is_cpu() && factor.item<double>() == 1.0) return gradient;
-  return gradient * factor;
+  if (factor.device().is_cpu()) return factor.item<double>() == 1.0 ? gradient : gradient * factor;
+  // Looking at a GPU's factor would mean to wait for it. In place: the gradient is not used again.
+  return at::Tensor(gradient).mul_(factor);
 }
 
 class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
@@ -105,9 +175,15 @@ HeadLoss head_cross_entropy(const at::Tensor& hidden_ND, const at::Tensor& weigh
   SMOE_ASSERT(targets_N.dim() == 1 && targets_N.size(0) == hidden_ND.size(0));
   SMOE_ASSERT(weights_N.sizes() == targets_N.sizes() && options.chunk_tokens > 0);
   // Tokens that are no targets need no logits: with SFT masks and padding that is most of the work.
+  const at::Device device = hidden_ND.device();
   const at::Tensor index_M = at::nonzero(weights_N).squeeze(1);
   const bool all_targets = index_M.size(0) == hidden_ND.size(0);
-  const auto select = [&](const at::Tensor& all) { return all_targets ? all : all.index_select(0, index_M); };
+  const at::Tensor device_index_M = all_targets ? at::Tensor() : copy_to_device(index_M, device);
+  const auto select = [&](const at::Tensor& all) {
+    if (all_targets) return copy_to_device(all, device);
+    if (all.device() != device) return copy_to_device(all.index_select(0, index_M), device);
+    return all.index_select(0, device_index_M);
+  };
   const bool tracking = at::GradMode::is_enabled();
   const HeadPass pass{options.z_loss_weight, options.chunk_tokens, tracking && hidden_ND.requires_grad(),
                       tracking && weight_VD.requires_grad()};
@@ -115,7 +191,7 @@ HeadLoss head_cross_entropy(const at::Tensor& hidden_ND, const at::Tensor& weigh
       HeadCrossEntropy::apply(select(hidden_ND), weight_VD, select(targets_N), select(weights_N), pass);
   if (all_targets) return {outputs[0], outputs[1]};
   at::Tensor cross_entropy_N = at::zeros({hidden_ND.size(0)}, outputs[1].options());
-  return {outputs[0], cross_entropy_N.index_copy_(0, index_M, outputs[1].detach())};
+  return {outputs[0], cross_entropy_N.index_copy_(0, device_index_M, outputs[1].detach())};
 }
 
 }  // namespace smoe

@@ -1,0 +1,49 @@
+// Rows of speed, as a table for people and as JSON lines for scripts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smoe/bench/measure.h"
+
+namespace smoe {
+
+struct SpeedRow {
+  std::string bench;                          // train, forward, budgets, softtopk
+  std::string name;                           // of the contestant
+  std::map<std::string, std::string> labels;  // what tells rows of one contestant apart: budget, S, ...
+  Samples samples;
+  double useful_flops = 0;       // 0: not counted
+  int64_t processed_tokens = 0;  // over all replicas
+  int64_t unique_tokens = 0;
+  int64_t peak_memory_bytes = 0;          // above that of the program before the model was made
+  std::map<std::string, double> phase_s;  // of one more run with a PhaseRecorder
+};
+
+// The floating-point rate of one large matrix product, in FLOP a second of the wall and of a core.
+struct MatmulPeak {
+  double per_wall_s = 0;
+  double per_core_s = 0;
+};
+MatmulPeak matmul_peak_of(const Samples& samples, int64_t products_per_sample);
+
+struct SpeedReport {
+  MatmulPeak peak;
+  int64_t num_threads = 0;
+  std::vector<SpeedRow> rows;
+};
+
+// Useful FLOP/s as a share of the matmul peak, by the median in core-seconds: steadier than the wall where
+// other processes run.
+double share_of_peak(const SpeedRow& row, const MatmulPeak& peak);
+
+// Terminal table: a row for each contestant with its times, rates, and how many times faster it is than
+// the first row with the same labels; then the phases, if any were recorded.
+std::string speed_table(const SpeedReport& report);
+
+// One JSON object a row.
+std::string speed_json_lines(const SpeedReport& report);
+
+}  // namespace smoe
