@@ -44,8 +44,14 @@ ExpertWeights add_experts(ParameterFactory& factory, const std::string& prefix, 
 }  // namespace
 
 at::Tensor ParameterFactory::add(const std::string& name, at::IntArrayRef shape, ParameterKind kind) {
-  at::Tensor tensor = at::empty(shape, options_);
-  tensor.set_requires_grad(kind != ParameterKind::kBuffer);
+  const at::ScalarType dtype = at::typeMetaToScalarType(options_.dtype());
+  const at::ScalarType exact_dtype = at::promote_types(dtype, at::kFloat);
+  // A buffer moves by less than a rounding of bfloat16.
+  const bool is_buffer = kind == ParameterKind::kBuffer;
+  at::Tensor tensor = at::empty(shape, options_.dtype(is_buffer ? exact_dtype : dtype));
+  tensor.set_requires_grad(!is_buffer);
+  // Gradients that are float32 already are not rounded on their way to a bfloat16 parameter.
+  if (!is_buffer && dtype != exact_dtype) tensor.set_grad_dtype(exact_dtype);
   parameters_.push_back({name, tensor, kind});
   return tensor;
 }

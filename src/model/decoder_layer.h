@@ -26,7 +26,8 @@ struct DecoderLayer {
   at::Tensor router_ED;          // vanilla MoE
 };
 
-// Allocates uninitialised parameters and keeps the list of their names.
+// Allocates uninitialised parameters and keeps the list of their names. Buffers, and the gradients that
+// parameters accept, are at least float32.
 class ParameterFactory {
  public:
   ParameterFactory(at::TensorOptions options, std::vector<NamedParameter>& parameters)

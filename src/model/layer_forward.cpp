@@ -9,15 +9,15 @@ namespace {
 ResidualNorm attend(const LayerRun& run, const at::Tensor& h_BTD) {
   const double epsilon = run.config.norm_eps;
   const ResidualNorm input = residual_norm(h_BTD, {}, run.layer.attention_norm, epsilon);
-  const at::Tensor branch_BTD = attention(input.normed, run.layer.attention, run.config, run.context.rotary,
-                                          run.context.attention_mask,
-                                          {run.context.cache, run.context.shared_prefix, run.index});
+  const at::Tensor branch_BTD =
+      attention(input.normed, run.layer.attention, run.config, run.context.rotary, run.context.attention_mask,
+                {run.context.cache, run.context.shared_prefix, run.index}, run.context.documents.get());
   return residual_norm(input.sum, branch_BTD, run.layer.ffn_norm, epsilon);
 }
 
 at::Tensor add_experts(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& normed_BTD,
-                       const at::Tensor& mask, const RoutedExpertsCall& experts) {
-  const at::Tensor routed_BTD = experts(normed_BTD.flatten(0, 1), mask).view_as(normed_BTD);
+                       const at::Tensor& mask, const at::Tensor& selected, const RoutedExpertsCall& experts) {
+  const at::Tensor routed_BTD = experts(normed_BTD.flatten(0, 1), mask, selected).view_as(normed_BTD);
   const SwigluWeights& shared = run.layer.shared_expert;
   return h_BTD + (shared.gate_FD.defined() ? swiglu(normed_BTD, shared) + routed_BTD : routed_BTD);
 }
@@ -32,7 +32,7 @@ at::Tensor run_dense_layer(const LayerRun& run, const at::Tensor& h_BTD) {
 at::Tensor run_planned_layer(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& mask_QE,
                              const RoutedExpertsCall& experts) {
   const auto [attended_BTD, normed_BTD] = attend(run, h_BTD);
-  return add_experts(run, attended_BTD, normed_BTD, mask_QE, experts);
+  return add_experts(run, attended_BTD, normed_BTD, mask_QE, {}, experts);
 }
 
 SelfRoutedLayer run_self_routed_layer(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& count_N,
@@ -40,7 +40,8 @@ SelfRoutedLayer run_self_routed_layer(const LayerRun& run, const at::Tensor& h_B
   const auto [attended_BTD, normed_BTD] = attend(run, h_BTD);
   TokenRouting routing = route_tokens(normed_BTD.flatten(0, 1), run.layer.router_ED, count_N,
                                       run.config.token_router, selected_NE);
-  const at::Tensor output_BTD = add_experts(run, attended_BTD, normed_BTD, routing.weight_NE, experts);
+  const at::Tensor output_BTD =
+      add_experts(run, attended_BTD, normed_BTD, routing.weight_NE, routing.selected_NE, experts);
   return {output_BTD, std::move(routing)};
 }
 

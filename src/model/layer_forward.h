@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "decoder_layer.h"
 #include "smoe/model/kv_cache.h"
@@ -15,8 +16,9 @@ namespace smoe {
 struct LayerContext {
   RotaryTable rotary;
   at::Tensor attention_mask;
-  KvCache* cache = nullptr;                // of generation
-  const KvCache* shared_prefix = nullptr;  // of scoring
+  KvCache* cache = nullptr;                                    // of generation
+  const KvCache* shared_prefix = nullptr;                      // of scoring
+  std::shared_ptr<const PackedDocuments> documents = nullptr;  // of packed rows
 };
 
 // A layer of a model. `index` counts from the embedding.
@@ -29,8 +31,10 @@ struct LayerRun {
 
 at::Tensor run_dense_layer(const LayerRun& run, const at::Tensor& h_BTD);
 
-// The routed experts of a layer for x [N, D] under a mask [segments or tokens, E].
-using RoutedExpertsCall = std::function<at::Tensor(const at::Tensor& x_ND, const at::Tensor& mask)>;
+// The routed experts of a layer for x [N, D] under a mask [segments or tokens, E]; `selected` (bool) is the
+// set of its chosen entries, undefined where they are the entries other than 0.
+using RoutedExpertsCall =
+    std::function<at::Tensor(const at::Tensor& x_ND, const at::Tensor& mask, const at::Tensor& selected)>;
 
 // A MoE layer whose mask is given.
 at::Tensor run_planned_layer(const LayerRun& run, const at::Tensor& h_BTD, const at::Tensor& mask_QE,

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "causal_attention.h"
+#include "document_attention.h"
+#include "packed_attention.h"
 #include "prefix_attention.h"
 #include "projections.h"
 #include "residual_norm.h"
@@ -21,7 +23,9 @@ class RotaryFunction : public torch::autograd::Function<RotaryFunction> {
     const int64_t half = x.size(-1) / 2;
     const at::Tensor first = x.narrow(-1, 0, half);
     const at::Tensor second = x.narrow(-1, half, half);
-    at::Tensor result = at::empty(x.sizes(), x.options());
+    // On a GPU in the layout of x: the flash kernels read heads beside each other as the projections write
+    // them.
+    at::Tensor result = x.is_cpu() ? at::empty(x.sizes(), x.options()) : at::empty_like(x);
     at::Tensor result_first = result.narrow(-1, 0, half);
     at::Tensor result_second = result.narrow(-1, half, half);
     const double sign = inverse ? -1.0 : 1.0;
@@ -104,8 +108,9 @@ at::Tensor apply_rotary(const at::Tensor& x_BHTK, const RotaryTable& table) {
 }
 
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier) {
-  const bool plain = !mask_BTT.defined() && !earlier.cache && !earlier.shared_prefix;
+                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier,
+                     const PackedDocuments* documents) {
+  const bool plain = !mask_BTT.defined() && !earlier.cache && !earlier.shared_prefix && documents == nullptr;
   if (plain && x_BTD.size(1) > 0 && runs_fused(x_BTD, weights.q_proj)) {
     return plain_causal_attention(x_BTD, weights, config, table);
   }
@@ -126,14 +131,23 @@ at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, c
     const at::Tensor mixed = prefix_attention(q, {prefix_k, prefix_v}, {k, v}, mask_BTT);
     return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
   }
+  if (documents != nullptr && !q.is_cpu()) {
+    const at::Tensor mixed =
+        packed_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *documents);
+    return at::linear(mixed.flatten(2), weights.o_proj);
+  }
   const bool single_token = q.size(2) == 1;
-  if (config.num_kv_heads != config.num_heads && single_token) {
+  if (config.num_kv_heads != config.num_heads && single_token && documents == nullptr) {
     // The query heads of a group become the queries of their key head: no copy of the cache at every step.
     q = q.view({q.size(0), config.num_kv_heads, -1, config.head_dim});
   } else if (config.num_kv_heads != config.num_heads) {
     // Expanded by hand: the fused CPU kernel has no grouped-query form and would fall back to a slower one.
     k = repeat_heads(k, config.num_heads);
     v = repeat_heads(v, config.num_heads);
+  }
+  if (documents != nullptr) {
+    const at::Tensor mixed = document_attention(q, k, v, documents->lengths);
+    return at::linear(mixed.transpose(1, 2).flatten(2), weights.o_proj);
   }
   std::optional<at::Tensor> mask;
   if (mask_BTT.defined()) {

@@ -1,6 +1,7 @@
 #include "smoe/model/mask_generator.h"
 
 #include "smoe/model/layers.h"
+#include "smoe/routing/host_to_device.h"
 
 namespace smoe {
 
@@ -9,13 +10,15 @@ at::Tensor mask_logits(const at::Tensor& z_ND, const MaskGeneratorWeights& weigh
                        const ModelConfig& config) {
   // float32 whatever the model's dtype: in bfloat16 many rows tie exactly at the k-th logit.
   const at::ScalarType dtype = at::kFloat;
-  at::Tensor z_QD = z_ND.index_select(0, segments.selector_indices().to(z_ND.device())).to(dtype);
+  at::Tensor z_QD =
+      z_ND.index_select(0, copy_to_device(segments.selector_indices(), z_ND.device())).to(dtype);
   z_QD = scale_gradient(z_QD, config.routing.backbone_gradient_scale);
   if (config.routing.mask_source == MaskSource::kInputIndependent) {
     z_QD = at::ones_like(z_QD);
   }
   if (router_offset_BD.defined()) {
-    z_QD = z_QD + router_offset_BD.index_select(0, segments.segment_rows().to(z_ND.device())).to(dtype);
+    z_QD = z_QD +
+           router_offset_BD.index_select(0, copy_to_device(segments.segment_rows(), z_ND.device())).to(dtype);
   }
   const at::Tensor normed_QD = rms_norm(z_QD, weights.norm.to(dtype), config.norm_eps);
   return at::linear(normed_QD, weights.proj.to(dtype))

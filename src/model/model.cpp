@@ -1,17 +1,24 @@
 #include "smoe/model/model.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <utility>
 
 #include "decoder_layer.h"
 #include "layer_forward.h"
+#include "packed_attention.h"
 #include "recompute.h"
+#include "single_token.h"
 #include "smoe/core/error.h"
 #include "smoe/model/initialization.h"
 #include "smoe/model/layers.h"
 #include "smoe/model/mask_generator.h"
 #include "smoe/model/routed_experts.h"
 #include "smoe/model/routed_experts_listed.h"
+#include "smoe/model/segment_layout.h"
 #include "smoe/model/token_router.h"
+#include "smoe/routing/host_to_device.h"
+#include "token_embedding.h"
 
 namespace smoe {
 namespace {
@@ -90,6 +97,7 @@ struct Model::Implementation {
   at::Tensor output_VD;  // undefined when tied
   ExpertPlacement placement;
   std::shared_ptr<ExpertProvider> provider;
+  EncodedWeights encoded;
   ActivationCheckpointing checkpointing;
 
   Implementation(const ModelConfig& model_config, at::Device model_device, at::ScalarType dtype,
@@ -106,10 +114,16 @@ struct Model::Implementation {
   at::Tensor run_layer(const LayerRun& run, const RecomputedBody& body, const variable_list& inputs,
                        TokenRouterLosses* losses) const;
   at::Tensor run_dense_layers(at::Tensor h_BTD, const LayerContext& context) const;
+  SegmentLayoutPointer layout_for(const at::Tensor& h_BTD, const std::vector<TokenRange>& ranges,
+                                  const at::Tensor& counts) const;
   at::Tensor run_moe_layers(at::Tensor h_BTD, const ModelInput& input, const LayerContext& context,
                             ModelOutput& output) const;
   RoutingPlan route_segments(const at::Tensor& h_BTD, const ModelInput& input,
                              const SelectionControls& controls) const;
+  bool runs_single_token(const ModelInput& input) const;
+  ModelOutput forward_single_token(const ModelInput& input, const SelectionControls& controls) const;
+  TokenExperts token_experts(int64_t moe_layer, const at::Tensor& mask_1E,
+                             const InferenceExperts& inference) const;
   InferenceExperts start_inference_experts(const ModelInput& input, const ModelOutput& output) const;
   at::Tensor run_listed_experts(int64_t moe_layer, const at::Tensor& x_ND, const at::Tensor& mask_QE,
                                 const std::vector<TokenRange>& ranges, const InferenceExperts& experts) const;
@@ -191,9 +205,7 @@ at::Tensor Model::Implementation::count_per_token(const ModelInput& input) const
 }
 
 at::Tensor Model::Implementation::size_embedding_BD(const ModelInput& input) const {
-  const at::Tensor budgets_B =
-      at::tensor(input.budget_of_row, at::TensorOptions().dtype(at::kLong)).to(device);
-  return size_embedding.index_select(0, budgets_B);
+  return size_embedding.index_select(0, copy_to_device(input.budget_of_row, device));
 }
 
 LayerContext Model::Implementation::make_context(const ModelInput& input) const {
@@ -211,14 +223,21 @@ LayerContext Model::Implementation::make_context(const ModelInput& input) const 
     SMOE_ASSERT(!input.attention_BTT.defined() && input.cache->num_rows() == input.tokens_BT.size(0));
     allowed = input.cache->attention_mask(num_tokens);
   }
+  if (!input.document_lengths.empty()) {
+    SMOE_ASSERT(!allowed.defined() && input.cache == nullptr && input.shared_prefix == nullptr);
+    context.documents =
+        std::make_shared<const PackedDocuments>(pack_documents(input.document_lengths, device));
+  }
   // Made once: attention would make it anew, and training keep it, in every layer.
   if (allowed.defined()) context.attention_mask = additive_mask(allowed, dtype);
-  context.rotary = rotary_table(positions, config.head_dim, config.rope_theta, dtype);
+  // At least float32: rotations by hundreds of radians have no exact form in bfloat16.
+  context.rotary =
+      rotary_table(positions, config.head_dim, config.rope_theta, at::promote_types(dtype, at::kFloat));
   return context;
 }
 
 at::Tensor Model::Implementation::embed(const ModelInput& input) const {
-  const at::Tensor h_BTD = at::embedding(token_embedding_VD, input.tokens_BT);
+  const at::Tensor h_BTD = embed_tokens(token_embedding_VD, input.tokens_BT);
   const bool at_input = size_embedding.defined() && config.size_embedding == SizeEmbedding::kInput;
   return at_input ? h_BTD + size_embedding_BD(input).unsqueeze(1) : h_BTD;
 }
@@ -343,6 +362,18 @@ at::Tensor Model::Implementation::run_listed_experts(int64_t moe_layer, const at
   return sum.total();
 }
 
+// For the grouped experts of a GPU or of bfloat16, where every segment makes a choice of known size: those
+// that carry on an earlier choice have to count it. Null elsewhere.
+SegmentLayoutPointer Model::Implementation::layout_for(const at::Tensor& h_BTD,
+                                                       const std::vector<TokenRange>& ranges,
+                                                       const at::Tensor& counts) const {
+  const bool is_grouped = !h_BTD.is_cpu() || h_BTD.scalar_type() == at::kBFloat16;
+  const bool are_known = counts.defined() && counts.numel() == std::ssize(ranges);
+  if (!is_grouped || !are_known || config.routing.mask_gradient != MaskGradient::kSelected) return {};
+  return c10::make_intrusive<SegmentLayout>(ranges, counts, device,
+                                            default_chunk_rows(config.dim, h_BTD.scalar_type()));
+}
+
 at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ModelInput& input,
                                                  const LayerContext& context, ModelOutput& output) const {
   const bool plans = output.plan.has_value();
@@ -351,19 +382,25 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ModelIn
       plans ? flattened_ranges(input.segments) : single_token_ranges(input.tokens_BT.numel()));
   const at::Tensor count_N = plans ? at::Tensor() : count_per_token(input);
   if (!plans) output.token_router->num_tokens = input.tokens_BT.numel();
+  const SegmentLayoutPointer layout = layout_for(h_BTD, *ranges, plans ? output.plan->count_Q : count_N);
   std::optional<InferenceExperts> inference;
-  if (runs_listed(h_BTD)) inference = start_inference_experts(output);
+  if (runs_listed(h_BTD)) inference = start_inference_experts(input, output);
   for (int64_t moe_layer = 0; moe_layer < config.num_moe_layers; ++moe_layer) {
     const LayerRun run = layer_run(config.num_dense_layers + moe_layer, context);
     RoutedExpertsCall experts;
     if (inference) {
-      experts = [&, moe_layer](const at::Tensor& x_ND, const at::Tensor& mask) {
-        return routed_experts_listed(x_ND, listed_experts(moe_layer, mask, *inference), mask, *ranges);
+      experts = [&, moe_layer](const at::Tensor& x_ND, const at::Tensor& mask, const at::Tensor&) {
+        return run_listed_experts(moe_layer, x_ND, mask, *ranges, *inference);
       };
     } else {
-      experts = [run, ranges](const at::Tensor& x_ND, const at::Tensor& mask) {
-        return routed_experts(x_ND, run.layer.routed_experts, mask.to(x_ND.scalar_type()), *ranges,
-                              run.config.routing.mask_gradient);
+      experts = [run, ranges, layout](const at::Tensor& x_ND, const at::Tensor& mask,
+                                      const at::Tensor& selected) {
+        // At least float32: a routing weight in bfloat16 has two digits.
+        const at::Tensor exact = mask.to(at::promote_types(x_ND.scalar_type(), at::kFloat));
+        const ExpertWeights& weights = run.layer.routed_experts;
+        if (!layout) return routed_experts(x_ND, weights, exact, *ranges, run.config.routing.mask_gradient);
+        return routed_experts_grouped(x_ND, weights, exact,
+                                      selected.defined() ? selected : mask.detach().ne(0), layout);
       };
     }
     if (plans) {
@@ -384,6 +421,70 @@ at::Tensor Model::Implementation::run_moe_layers(at::Tensor h_BTD, const ModelIn
     }
   }
   return h_BTD;
+}
+
+bool Model::Implementation::runs_single_token(const ModelInput& input) const {
+  if (input.cache == nullptr || input.tokens_BT.numel() != 1 || !runs_listed(token_embedding_VD))
+    return false;
+  const bool fits = !provider || config.budgets.empty() ||
+                    provider->most_experts() >= config.budgets.back().experts_per_layer;
+  return fits && input.cache->prefix() == nullptr && input.cache->lengths().front() > 0;
+}
+
+TokenExperts Model::Implementation::token_experts(int64_t moe_layer, const at::Tensor& mask_1E,
+                                                  const InferenceExperts& inference) const {
+  const auto& planned = inference.demand.experts_of_layer;
+  const std::vector<int64_t> selected = planned.empty() ? selected_experts(mask_1E.unsqueeze(1)).front()
+                                                        : planned[static_cast<size_t>(moe_layer)];
+  TokenExperts experts;
+  if (inference.delivery) experts.views = wait_for_experts(moe_layer, selected, mask_1E, inference);
+  const DecoderLayer& layer = layers[static_cast<size_t>(config.num_dense_layers + moe_layer)];
+  for (const int64_t expert : selected) {
+    if (!inference.delivery) experts.views.push_back(encoded.expert(layer.routed_experts, expert));
+    experts.weights.push_back(mask_1E.const_data_ptr<float>()[expert]);
+  }
+  return experts;
+}
+
+ModelOutput Model::Implementation::forward_single_token(const ModelInput& input,
+                                                        const SelectionControls& controls) const {
+  ModelOutput output;
+  InferenceExperts inference;
+  const bool stepped = config.architecture == Architecture::kSteppedMoe;
+  const ChooseExperts choose = [&](int64_t moe_layer, const std::vector<float>& normed_D) {
+    // The calling thread is not the one that entered the forward.
+    const c10::InferenceMode no_gradients;
+    if (stepped) {
+      return token_experts(moe_layer, output.plan->mask_QLE.select(1, moe_layer).to(at::kFloat).contiguous(),
+                           inference);
+    }
+    const at::Tensor x_1D = at::tensor(at::ArrayRef<float>(normed_D)).unsqueeze(0);
+    const DecoderLayer& layer = layers[static_cast<size_t>(config.num_dense_layers + moe_layer)];
+    const TokenRouting routing =
+        route_tokens(x_1D, layer.router_ED, count_per_token(input), config.token_router);
+    return token_experts(moe_layer, routing.weight_NE.to(at::kFloat).contiguous(), inference);
+  };
+  const at::Tensor h_D = embed(input).flatten().contiguous();
+  const at::Tensor& head_VD = output_VD.defined() ? output_VD : token_embedding_VD;
+  SingleTokenPass pass({config, layers, encoded, final_norm, head_VD}, *input.cache, h_D, choose);
+  const auto values_of = [](const std::vector<float>& values) {
+    return at::tensor(at::ArrayRef<float>(values)).unsqueeze(0);
+  };
+  int64_t begin = 0;
+  if (stepped) {
+    // A token that makes a choice needs the dense layers first; all others know their experts already.
+    const bool chooses = input.segments.segments.front().selector != kCarriedSelector;
+    if (chooses) {
+      begin = config.num_dense_layers;
+      pass.run(0, begin);
+    }
+    output.plan = route_segments(values_of(pass.hidden()).unsqueeze(0), input, controls);
+  }
+  if (config.architecture != Architecture::kDense) inference = start_inference_experts(input, output);
+  pass.run(begin, config.num_layers());
+  output.hidden_BTD = values_of(pass.normed()).unsqueeze(0);
+  output.logits_BV = values_of(pass.logits());
+  return output;
 }
 
 Model::Model(const ModelConfig& config, at::Device device, at::ScalarType dtype, ExpertPlacement placement)
@@ -407,6 +508,7 @@ void Model::set_expert_provider(std::shared_ptr<ExpertProvider> provider) {
 ModelOutput Model::forward(const ModelInput& input, const SelectionControls& controls) const {
   const Implementation& self = *implementation_;
   self.check_input(input);
+  if (self.runs_single_token(input)) return self.forward_single_token(input, controls);
   SMOE_ASSERT(self.placement == ExpertPlacement::kParameters || runs_listed(self.token_embedding_VD));
   const LayerContext context = self.make_context(input);
   at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
@@ -421,6 +523,17 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   }
   output.hidden_BTD = rms_norm(h_BTD, self.final_norm, self.config.norm_eps);
   return output;
+}
+
+void Model::encode_weights(ExpertEncoding encoding) {
+  Implementation& self = *implementation_;
+  SMOE_ASSERT(self.device.is_cpu());
+  for (NamedParameter& parameter : self.parameters) {
+    const bool is_head = parameter.tensor.is_same(output_weight());
+    if (parameter.kind == ParameterKind::kMatrix || is_head) {
+      self.encoded.encode(parameter.tensor, encoding);
+    }
+  }
 }
 
 const at::Tensor& Model::output_weight() const {

@@ -6,8 +6,12 @@
 
 #include <stdexcept>
 
+#include "routed_experts_grouped.h"
 #include "routed_experts_paths.h"
 #include "smoe/core/error.h"
+#include "smoe/model/in_place_gradients.h"
+#include "smoe/model/segment_layout.h"
+#include "smoe/routing/host_to_device.h"
 
 namespace smoe {
 namespace {
@@ -29,9 +33,9 @@ void check_tensor(const at::Tensor& tensor, at::IntArrayRef shape, const at::Ten
 }
 
 void check_dtype(const at::Tensor& tensor, at::ScalarType expected, const char* name) {
-  check_argument(tensor.scalar_type() == expected,
-                 fmt::format("{} is {}, expected {} as x", name, at::toString(tensor.scalar_type()),
-                             at::toString(expected)));
+  check_argument(
+      tensor.scalar_type() == expected,
+      fmt::format("{} is {}, expected {}", name, at::toString(tensor.scalar_type()), at::toString(expected)));
 }
 
 void check_ranges(const std::vector<TokenRange>& segments, int64_t num_tokens) {
@@ -48,8 +52,8 @@ void check_ranges(const std::vector<TokenRange>& segments, int64_t num_tokens) {
                  fmt::format("the segments end at token {}, x has {} tokens", expected_begin, num_tokens));
 }
 
-void check_arguments(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
-                     const std::vector<TokenRange>& segments) {
+void check_tensors(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
+                   int64_t num_segments) {
   check_argument(x_ND.defined() && x_ND.dim() == 2, "x must be a matrix [N, D]");
   check_argument(weights.gate_EhD.defined() && weights.gate_EhD.dim() == 3, "gate must be [E, h, D]");
   const int64_t dim = x_ND.size(1);
@@ -59,19 +63,23 @@ void check_arguments(const at::Tensor& x_ND, const ExpertWeights& weights, const
   check_tensor(weights.gate_EhD, {num_experts, expert_dim, dim}, x_ND, "gate");
   check_tensor(weights.up_EhD, {num_experts, expert_dim, dim}, x_ND, "up");
   check_tensor(weights.down_EDh, {num_experts, dim, expert_dim}, x_ND, "down");
-  check_tensor(mask_QE, {static_cast<int64_t>(segments.size()), num_experts}, x_ND, "mask");
+  check_tensor(mask_QE, {num_segments, num_experts}, x_ND, "mask");
   const at::ScalarType dtype = x_ND.scalar_type();
-  const bool is_supported =
-      dtype == at::kFloat || (x_ND.is_cpu() ? dtype == at::kDouble : dtype == at::kBFloat16);
-  check_argument(is_supported,
-                 fmt::format("x is {} on {}; float32 is supported, float64 on the CPU, bfloat16 on CUDA",
-                             at::toString(dtype), x_ND.device().str()));
+  check_argument(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16,
+                 fmt::format("x is {}; float32, float64 and bfloat16 are supported", at::toString(dtype)));
+  check_argument(dtype != at::kBFloat16 || (dim % 8 == 0 && expert_dim % 8 == 0),
+                 fmt::format("D is {} and h is {}; bfloat16 needs multiples of 8", dim, expert_dim));
   check_dtype(weights.gate_EhD, dtype, "gate");
   check_dtype(weights.up_EhD, dtype, "up");
   check_dtype(weights.down_EDh, dtype, "down");
   check_argument(
       mask_QE.scalar_type() == at::kFloat || mask_QE.scalar_type() == dtype,
       fmt::format("mask is {}, expected float32 or the type of x", at::toString(mask_QE.scalar_type())));
+}
+
+void check_arguments(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
+                     const std::vector<TokenRange>& segments) {
+  check_tensors(x_ND, weights, mask_QE, static_cast<int64_t>(segments.size()));
   check_ranges(segments, x_ND.size(0));
 }
 
@@ -85,14 +93,10 @@ class SparseExpertsFunction : public torch::autograd::Function<SparseExpertsFunc
                             const at::Tensor& up_EhD, const at::Tensor& down_EDh, const at::Tensor& mask_QE,
                             const std::vector<TokenRange>& segments) {
     const at::Tensor ranges_Q2 = make_ranges_tensor(segments);
-    // On CUDA this waits for the mask: what is computed depends on it.
-    const at::Tensor host_mask_QE = mask_QE.cpu();
-    context->save_for_backward({x_ND, gate_EhD, up_EhD, down_EDh, host_mask_QE, ranges_Q2});
-    context->saved_data["mask_type"] = static_cast<int64_t>(mask_QE.scalar_type());
-    const ExpertSchedule schedule = make_expert_schedule(host_mask_QE, ranges_Q2);
+    context->save_for_backward({x_ND, gate_EhD, up_EhD, down_EDh, mask_QE, ranges_Q2});
+    const ExpertSchedule schedule = make_expert_schedule(mask_QE, ranges_Q2);
     const ExpertWeights weights{gate_EhD.contiguous(), up_EhD.contiguous(), down_EDh.contiguous()};
-    const auto run = x_ND.is_cpu() ? routed_experts_cpu_forward : routed_experts_grouped_forward;
-    return run(x_ND.contiguous(), weights, schedule);
+    return routed_experts_cpu_forward(x_ND.contiguous(), weights, schedule);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& y_gradients) {
@@ -102,19 +106,54 @@ class SparseExpertsFunction : public torch::autograd::Function<SparseExpertsFunc
     const at::Tensor x_ND = saved[0].contiguous();
     const ExpertWeights weights{saved[1].contiguous(), saved[2].contiguous(), saved[3].contiguous()};
     const ExpertSchedule schedule = make_expert_schedule(saved[4], saved[5]);
-    const auto mask_type = static_cast<at::ScalarType>(context->saved_data["mask_type"].toInt());
-
     const NeededGradients needed{.x = context->needs_input_grad(0),
                                  .weights = context->needs_input_grad(1) || context->needs_input_grad(2) ||
                                             context->needs_input_grad(3)};
-    const auto run = x_ND.is_cpu() ? routed_experts_cpu_backward : routed_experts_grouped_backward;
+    const ExpertWeights existing{gradient_to_add_to(saved[1]), gradient_to_add_to(saved[2]),
+                                 gradient_to_add_to(saved[3])};
+    const bool adds = existing.gate_EhD.defined() && existing.up_EhD.defined() && existing.down_EDh.defined();
     const RoutedExpertGradients gradients =
-        run(y_gradients[0].contiguous(), x_ND, weights, schedule, saved[4].size(0), needed);
+        routed_experts_cpu_backward(y_gradients[0].contiguous(), x_ND, weights, schedule, saved[4].size(0),
+                                    needed, adds ? existing : ExpertWeights{});
     return {gradients.x_ND,
             gradients.weights.gate_EhD,
             gradients.weights.up_EhD,
             gradients.weights.down_EDh,
-            gradients.mask_QE.to(mask_type),
+            gradients.mask_QE.to(saved[4].scalar_type()),
+            at::Tensor()};
+  }
+};
+
+// Like the function above, it saves its inputs only.
+class GroupedExpertsFunction : public torch::autograd::Function<GroupedExpertsFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const at::Tensor& gate_EhD,
+                            const at::Tensor& up_EhD, const at::Tensor& down_EDh, const at::Tensor& mask_QE,
+                            const at::Tensor& selected_QE, const SegmentLayoutPointer& layout) {
+    context->save_for_backward({x_ND, gate_EhD, up_EhD, down_EDh, mask_QE, selected_QE});
+    context->saved_data["layout"] = at::IValue::make_capsule(layout);
+    const ExpertWeights weights{gate_EhD.contiguous(), up_EhD.contiguous(), down_EDh.contiguous()};
+    return routed_experts_grouped_forward(x_ND.contiguous(), weights, {mask_QE, selected_QE, *layout});
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& y_gradients) {
+    check_argument(!at::GradMode::is_enabled(),
+                   "the grouped path has no second derivative (create_graph is on)");
+    const variable_list saved = context->get_saved_variables();
+    const auto layout =
+        c10::static_intrusive_pointer_cast<SegmentLayout>(context->saved_data["layout"].toCapsule());
+    const ExpertWeights weights{saved[1].contiguous(), saved[2].contiguous(), saved[3].contiguous()};
+    const NeededGradients needed{.x = context->needs_input_grad(0),
+                                 .weights = context->needs_input_grad(1) || context->needs_input_grad(2) ||
+                                            context->needs_input_grad(3)};
+    const RoutedExpertGradients gradients = routed_experts_grouped_backward(
+        y_gradients[0].contiguous(), saved[0].contiguous(), weights, {saved[4], saved[5], *layout}, needed);
+    return {gradients.x_ND,
+            gradients.weights.gate_EhD,
+            gradients.weights.up_EhD,
+            gradients.weights.down_EDh,
+            gradients.mask_QE.to(saved[4].scalar_type()),
+            at::Tensor(),
             at::Tensor()};
   }
 };
@@ -129,8 +168,9 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
   const int64_t dim = x_ND.size(1);
   // The experts side by side are one wide SwiGLU.
   const at::Tensor ranges_Q2 = make_ranges_tensor(segments);
-  const at::Tensor count_Q = (ranges_Q2.select(1, 1) - ranges_Q2.select(1, 0)).to(x_ND.device());
-  const at::Tensor mask_NE = mask_QE.to(x_ND.scalar_type()).repeat_interleave(count_Q, 0);
+  const at::Tensor count_Q = copy_to_device(ranges_Q2.select(1, 1) - ranges_Q2.select(1, 0), x_ND.device());
+  const at::Tensor mask_NE =
+      mask_QE.to(x_ND.scalar_type()).repeat_interleave(count_Q, 0, /*output_size=*/x_ND.size(0));
   const at::Tensor gate_Nw = at::linear(x_ND, weights.gate_EhD.reshape({num_experts * expert_dim, dim}));
   const at::Tensor up_Nw = at::linear(x_ND, weights.up_EhD.reshape({num_experts * expert_dim, dim}));
   const at::Tensor hidden_NEh = (at::silu(gate_Nw) * up_Nw).view({-1, num_experts, expert_dim});
@@ -141,8 +181,30 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
 at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights,
                                  const at::Tensor& mask_QE, const std::vector<TokenRange>& segments) {
   check_arguments(x_ND, weights, mask_QE, segments);
-  return SparseExpertsFunction::apply(x_ND, weights.gate_EhD, weights.up_EhD, weights.down_EDh, mask_QE,
-                                      segments);
+  if (x_ND.is_cpu() && x_ND.scalar_type() != at::kBFloat16) {
+    return SparseExpertsFunction::apply(x_ND, weights.gate_EhD, weights.up_EhD, weights.down_EDh, mask_QE,
+                                        segments);
+  }
+  // The sizes depend on the mask, which has to come to the host for that.
+  const at::Tensor selected_QE = mask_QE.detach().ne(0);
+  const auto layout =
+      c10::make_intrusive<SegmentLayout>(segments, selected_QE.sum(1).cpu(), x_ND.device(),
+                                         default_chunk_rows(x_ND.size(1), x_ND.scalar_type()));
+  return GroupedExpertsFunction::apply(x_ND, weights.gate_EhD, weights.up_EhD, weights.down_EDh, mask_QE,
+                                       selected_QE, layout);
+}
+
+at::Tensor routed_experts_grouped(const at::Tensor& x_ND, const ExpertWeights& weights,
+                                  const at::Tensor& mask_QE, const at::Tensor& selected_QE,
+                                  const SegmentLayoutPointer& layout) {
+  check_tensors(x_ND, weights, mask_QE, layout->num_segments());
+  check_tensor(selected_QE, mask_QE.sizes(), x_ND, "selected");
+  check_dtype(selected_QE, at::kBool, "selected");
+  check_argument(
+      layout->num_tokens() == x_ND.size(0),
+      fmt::format("the segments end at token {}, x has {} tokens", layout->num_tokens(), x_ND.size(0)));
+  return GroupedExpertsFunction::apply(x_ND, weights.gate_EhD, weights.up_EhD, weights.down_EDh, mask_QE,
+                                       selected_QE, layout);
 }
 
 at::Tensor routed_experts(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,

@@ -1,6 +1,5 @@
-// The two implementations behind routed_experts_sparse: fused loops on the CPU, grouped matrix products in
-// ATen operators for CUDA. Both compute outside autograd; the caller has checked shapes and dtypes and passes
-// contiguous tensors.
+// The implementation behind routed_experts_sparse on the CPU: fused loops. It computes outside autograd; the
+// caller has checked shapes and dtypes and passes contiguous tensors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,7 +14,7 @@ struct NeededGradients {
   bool weights = true;
 };
 
-// Undefined where not needed. `mask_QE` is always there, float64 on the CPU path, float32 on the other.
+// Undefined where not needed. `mask_QE` is always there, in float64 on this path.
 struct RoutedExpertGradients {
   at::Tensor x_ND;
   ExpertWeights weights;
@@ -25,17 +24,10 @@ struct RoutedExpertGradients {
 // float32 and float64.
 at::Tensor routed_experts_cpu_forward(const at::Tensor& x_ND, const ExpertWeights& weights,
                                       const ExpertSchedule& schedule);
+// With `existing` weight gradients, defined all three, adds to them and returns none.
 RoutedExpertGradients routed_experts_cpu_backward(const at::Tensor& y_gradient_ND, const at::Tensor& x_ND,
                                                   const ExpertWeights& weights,
                                                   const ExpertSchedule& schedule, int64_t num_segments,
-                                                  NeededGradients needed);
-
-// Any device; bfloat16 by grouped matrix products, other types by one product an expert.
-at::Tensor routed_experts_grouped_forward(const at::Tensor& x_ND, const ExpertWeights& weights,
-                                          const ExpertSchedule& schedule);
-RoutedExpertGradients routed_experts_grouped_backward(const at::Tensor& y_gradient_ND, const at::Tensor& x_ND,
-                                                      const ExpertWeights& weights,
-                                                      const ExpertSchedule& schedule, int64_t num_segments,
-                                                      NeededGradients needed);
+                                                  NeededGradients needed, const ExpertWeights& existing = {});
 
 }  // namespace smoe

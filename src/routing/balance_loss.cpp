@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/host_to_device.h"
 #include "smoe/routing/routing_plan.h"
 #include "smoe/routing/soft_top_k.h"
 
@@ -11,7 +12,8 @@ namespace {
 // own sums. With one k that is the 1/k^2 of the formula; with several it keeps a large budget from outvoting
 // the small ones.
 at::Tensor inverse_of_kept(const at::Tensor& totals_Q, const RoutingPlan& plan, const at::Tensor& like) {
-  return at::where(plan.count_Q > 0, 1.0 / totals_Q.to(at::kDouble), 0.0).to(like.options()).view({-1, 1, 1});
+  const at::Tensor inverse_Q = at::where(plan.count_Q > 0, 1.0 / totals_Q.to(at::kDouble), 0.0);
+  return copy_to_device(inverse_Q.to(like.scalar_type()), like.device()).view({-1, 1, 1});
 }
 
 }  // namespace

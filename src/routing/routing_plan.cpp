@@ -5,6 +5,7 @@
 
 #include "random_scores.h"
 #include "smoe/core/error.h"
+#include "smoe/routing/host_to_device.h"
 #include "smoe/routing/soft_top_k.h"
 
 namespace smoe {
@@ -29,7 +30,7 @@ at::Tensor counts_of_rows(const at::Tensor& count_Q, const Shape& shape) {
 
 at::Tensor prefix_mask(const at::Tensor& counts_R, const Shape& shape, at::Device device) {
   const at::Tensor index_E = at::arange(shape.num_experts, counts_R.options());
-  return (index_E < counts_R.unsqueeze(1)).to(at::kFloat).to(device);
+  return copy_to_device((index_E < counts_R.unsqueeze(1)).to(at::kFloat), device);
 }
 
 // What the hard mask is ranked by. Bias, noise and random scores move the selection only; the soft mask keeps
@@ -42,15 +43,16 @@ at::Tensor selection_scores(const at::Tensor& logits_RE, const at::Tensor& selec
   if (controls.noise > 0) {
     const at::Tensor noise_RE =
         gaussian_scores(controls.seed, num_segments, num_layers, num_experts, controls.first_segment);
-    scores_RE = scores_RE + noise_RE.to(scores_RE.device()) * controls.noise;
+    scores_RE = scores_RE + copy_to_device(noise_RE, scores_RE.device()) * controls.noise;
   }
   if (controls.random_probability > 0) {
     const at::Tensor random_Q =
         random_segments(controls.seed, num_segments, controls.random_probability, controls.first_segment);
-    const at::Tensor random_R1 = random_Q.repeat_interleave(num_layers).unsqueeze(1).to(scores_RE.device());
-    const at::Tensor random_RE =
-        random_scores(controls.seed, num_segments, num_layers, num_experts, controls.first_segment)
-            .to(scores_RE.device());
+    const at::Tensor random_R1 =
+        copy_to_device(random_Q.repeat_interleave(num_layers).unsqueeze(1), scores_RE.device());
+    const at::Tensor random_RE = copy_to_device(
+        random_scores(controls.seed, num_segments, num_layers, num_experts, controls.first_segment),
+        scores_RE.device());
     // A forbidden expert stays forbidden, and a broken score stays broken: it has to be reported.
     const at::Tensor replaced_RE = at::logical_and(random_R1, at::isfinite(scores_RE));
     scores_RE = at::where(replaced_RE, random_RE, scores_RE);
@@ -137,9 +139,9 @@ RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& co
     case MaskSource::kRandom: {
       const at::Tensor scores_RE = random_scores(controls.seed, shape.num_segments, shape.num_layers,
                                                  shape.num_experts, controls.first_segment);
-      plan.mask_QLE = hard_top_k(scores_RE, counts_of_rows(count_Q, shape))
-                          .to(logits_QLE.device())
-                          .reshape(logits_QLE.sizes());
+      plan.mask_QLE =
+          copy_to_device(hard_top_k(scores_RE, counts_of_rows(count_Q, shape)), logits_QLE.device())
+              .reshape(logits_QLE.sizes());
       break;
     }
     case MaskSource::kLearned:

@@ -7,12 +7,11 @@
 #include <cmath>
 #include <limits>
 
+#include "row_tasks.h"
 #include "smoe/core/error.h"
 
 namespace smoe {
 namespace {
-
-constexpr int64_t kRowsPerTask = 64;
 
 template <typename Scalar>
 bool row_is_usable(const Scalar* scores, int64_t num_experts, double sum) {
@@ -29,20 +28,13 @@ bool row_is_usable(const Scalar* scores, int64_t num_experts, double sum) {
 // Index of the first row that cannot be used, or R.
 int64_t first_unusable_row(const at::Tensor& scores_RE, const at::Tensor& sums_R) {
   const int64_t num_rows = scores_RE.size(0);
-  if (!scores_RE.is_cpu()) {
-    const at::Tensor sums_device_R = sums_R.to(scores_RE.device(), /*non_blocking=*/true);
-    const at::Tensor bad_R = at::logical_not(scores_RE < std::numeric_limits<double>::infinity()).any(1);
-    const at::Tensor allowed_R = (scores_RE > -std::numeric_limits<double>::infinity()).sum(1);
-    const at::Tensor unusable_R = at::logical_or(bad_R, allowed_R < sums_device_R);
-    return unusable_R.any().item<bool>() ? unusable_R.nonzero().min().item<int64_t>() : num_rows;
-  }
   const at::Tensor contiguous_RE = scores_RE.contiguous();
   const int64_t num_experts = scores_RE.size(1);
   std::atomic<int64_t> first{num_rows};
   AT_DISPATCH_FLOATING_TYPES(contiguous_RE.scalar_type(), "check_scores", [&] {
     const scalar_t* const scores = contiguous_RE.const_data_ptr<scalar_t>();
     const double* const sums = sums_R.const_data_ptr<double>();
-    at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows, rows_per_task(num_experts), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         if (row_is_usable(scores + row * num_experts, num_experts, sums[row])) continue;
         int64_t seen = first.load();
@@ -87,6 +79,7 @@ void check_scores(const at::Tensor& scores_RE, const at::Tensor& sums_R, std::st
                "{}: row {} is asked to sum to {}; the allowed range is 0 to the {} experts of the row",
                operation, row, sums[row], num_experts);
   }
+  if (!scores_RE.is_cpu()) return;
   const int64_t row = first_unusable_row(scores_RE.detach(), sums_R);
   if (row < scores_RE.size(0)) reject_row(scores_RE.detach(), row, sums[row], operation);
 }

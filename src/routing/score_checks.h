@@ -11,8 +11,8 @@ namespace smoe {
 
 // Throws std::logic_error on wrong shapes or dtypes, and NumericError, with `operation` and the first
 // offending row in the message, if a score is NaN or +inf, a sum is not in [0, E], or a row has fewer
-// scores above -inf than its sum. `sums_R` float64 [R] on the CPU. On a GPU this waits for the device
-// once: ATen's sorts rank NaN as the largest value, so that an unchecked NaN would be selected silently.
+// scores above -inf than its sum. `sums_R` float64 [R] on the CPU. Scores on a GPU are not looked at, since
+// the host would have to wait for them; there hard_top_k passes the fault on.
 void check_scores(const at::Tensor& scores_RE, const at::Tensor& sums_R, std::string_view operation);
 
 }  // namespace smoe

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "smoe/routing/host_to_device.h"
 #include "smoe/routing/soft_top_k_solvers.h"
 
 namespace smoe {
@@ -49,7 +50,7 @@ at::Tensor soft_top_k_forward_tensor(const at::Tensor& scores_RE, const at::Tens
                                      double temperature, SoftTopKKind kind) {
   if (scores_RE.numel() == 0) return at::zeros_like(scores_RE);
   const at::Tensor scores64_RE = scores_RE.to(at::kDouble);
-  const at::Tensor sums_R1 = sums_R.to(scores_RE.device(), /*non_blocking=*/true).unsqueeze(1);
+  const at::Tensor sums_R1 = copy_to_device(sums_R, scores_RE.device()).unsqueeze(1);
   const at::Tensor allowed_RE = scores64_RE > -kInfinity;
   const at::Tensor allowed_R1 = allowed_RE.sum(1, /*keepdim=*/true).to(at::kDouble);
   const at::Tensor x_RE = (scores64_RE - scores64_RE.amax(1, /*keepdim=*/true)) / temperature;

@@ -1,4 +1,7 @@
+#include <limits>
+
 #include "routing_test_support.h"
+#include "smoe/routing/soft_top_k_solvers.h"
 
 namespace smoe::testing {
 namespace {
@@ -35,6 +38,24 @@ TEST(HardTopK, IsThePrefixOfAStableSort) {
       EXPECT_TRUE(at::equal(hard_top_k(scores_RE, counts(300, count)), (rank_RE < count).to(at::kFloat)));
     }
   }
+}
+
+// The form for GPUs.
+TEST(HardTopK, SortsToTheSameMaskAsTheLoops) {
+  const at::Tensor scores_RE = (gaussian({51, 50}, 43) * 3).round();
+  const at::Tensor counts_R = at::arange(51, at::kLong);
+  EXPECT_TRUE(at::equal(hard_top_k_by_sort(scores_RE, counts_R), hard_top_k(scores_RE, counts_R)));
+}
+
+TEST(HardTopK, MarksRowsThatItCannotUseWithNanWhereItDoesNotWaitForTheScores) {
+  at::Tensor scores_RE = gaussian({5, 6}, 44);
+  scores_RE[1][4] = std::numeric_limits<double>::quiet_NaN();
+  scores_RE[2][0] = kInfinity;
+  scores_RE[3].narrow(0, 0, 5).fill_(-kInfinity);  // one expert is left, two are asked for
+  const at::Tensor mask_RE = hard_top_k_by_sort(scores_RE, counts(5, 2));
+  EXPECT_TRUE(at::equal(mask_RE.isnan().sum(1), at::tensor({0, 2, 2, 2, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(mask_RE.ne(0).sum(1), counts(5, 2)));
+  EXPECT_TRUE(at::equal(mask_RE[0], hard_top_k(scores_RE.narrow(0, 0, 1), counts(1, 2))[0]));
 }
 
 TEST(HardTopK, SelectsTheSameAsTheLargestEntriesOfTheSoftMask) {

@@ -6,6 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+
 #include "smoe/model/kv_cache.h"
 #include "smoe/model/model_config.h"
 
@@ -44,6 +46,8 @@ struct AttentionWeights {
   at::Tensor k_norm;  // [K]
 };
 
+struct PackedDocuments;  // packed_attention.h
+
 // The tokens before those of a forward, for one layer.
 struct EarlierTokens {
   KvCache* cache = nullptr;                // gets the new keys and values too; the mask is then the cache's
@@ -53,9 +57,10 @@ struct EarlierTokens {
 
 // Grouped-query attention with rotary positions, scale 1/sqrt(K). `mask_BTT` is true (or 0) where a token may
 // attend and false (or minus infinity) elsewhere, undefined for causal; every row must allow at least one
-// key.
+// key. With `documents`, not together with a mask or earlier tokens, attention is causal inside each of them.
 at::Tensor attention(const at::Tensor& x_BTD, const AttentionWeights& weights, const ModelConfig& config,
-                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier = {});
+                     const RotaryTable& table, const at::Tensor& mask_BTT, const EarlierTokens& earlier = {},
+                     const PackedDocuments* documents = nullptr);
 
 // 0 where `allowed` is true, minus infinity elsewhere: what attention adds to its scores.
 at::Tensor additive_mask(const at::Tensor& allowed, at::ScalarType dtype);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "smoe/model/activation_checkpointing.h"
+#include "smoe/model/document_lengths.h"
 #include "smoe/model/expert_provider.h"
 #include "smoe/model/kv_cache.h"
 #include "smoe/model/model_config.h"
@@ -23,11 +24,12 @@ namespace smoe {
 
 // One micro-batch for the model.
 struct ModelInput {
-  at::Tensor tokens_BT;      // int64 token ids in [0, V)
-  at::Tensor positions_BT;   // int64 rotary positions; undefined: 0..T-1 in each row
-  at::Tensor attention_BTT;  // bool, true where token i may attend to token j, diagonal always true;
-                             // undefined: causal
-  SegmentMap segments;       // routing segments; ignored by dense and vanilla models
+  at::Tensor tokens_BT;              // int64 token ids in [0, V)
+  at::Tensor positions_BT;           // int64 rotary positions; undefined: 0..T-1 in each row
+  at::Tensor attention_BTT;          // bool, true where token i may attend to token j, diagonal always true;
+                                     // undefined: causal
+  DocumentLengths document_lengths;  // causal attention inside these, instead of a mask; empty: none
+  SegmentMap segments;               // routing segments; ignored by dense and vanilla models
   std::vector<int64_t> budget_of_row;  // [B] index into config.budgets; ignored by dense models
 
   // Generation: the tokens continue those of the cache (positions and attention follow from it), and segments
@@ -49,7 +51,9 @@ struct TokenRouterLosses {
 };
 
 struct ModelOutput {
-  at::Tensor hidden_BTD;            // after the final norm; the head has not been applied
+  at::Tensor hidden_BTD;  // after the final norm; the head has not been applied
+  // float32 logits, where the path for a single token (see Model::forward) has computed them too.
+  at::Tensor logits_BV;
   std::optional<RoutingPlan> plan;  // stepped_moe; logits and soft masks of routed segments only
   std::optional<TokenRouterLosses> token_router;  // vanilla_moe
 };
@@ -73,8 +77,8 @@ class Model {
   // axis), 1/sqrt(D) for embeddings, ones for norms. A function of (seed, parameter name) only.
   void initialize(uint64_t seed);
 
-  // Which layers compute their activations a second time in the backward pass; none to begin with. Outputs and
-  // gradients stay the same. The model must outlive the backward pass.
+  // Which layers compute their activations a second time in the backward pass; none to begin with. Outputs
+  // and gradients stay the same. The model must outlive the backward pass.
   void set_activation_checkpointing(const ActivationCheckpointing& checkpointing);
 
   // Must be set before the first forward of a model with placement kProvider.
@@ -82,8 +86,14 @@ class Model {
 
   // Runs the decoder. `controls` default to evaluation (no noise, no random masks). Without gradients, on the
   // CPU in float32, the routed experts run through routed_experts_listed wherever their weights are, so that
-  // both placements give the same bits.
+  // both placements give the same bits. There, one token of one row that continues a cache takes a path of
+  // its own: the same sums in another order, bound by reading the weights.
   ModelOutput forward(const ModelInput& input, const SelectionControls& controls = {}) const;
+
+  // Rounds all matrices to what `encoding` can hold, and keeps copies in that encoding, from which single
+  // tokens are computed: twice (bf16) or four times (int8) as fast where reading weights is what takes the
+  // time. CPU, float32, inference only.
+  void encode_weights(ExpertEncoding encoding);
 
   // Weight [V, D] of the output head: the token embedding when tied.
   const at::Tensor& output_weight() const;

@@ -29,7 +29,7 @@ struct TokenRange {
   int64_t end = 0;
 };
 
-// In all three functions `x_ND` and the weights have one dtype, the mask has the same one or float32 and gets
+// In all functions `x_ND` and the weights have one dtype, the mask has the same one or float32 and gets
 // its gradient in its own. Tensors may be strided, segments may be empty, N and Q may be 0. Shapes, dtypes
 // and devices that do not fit throw std::logic_error naming the argument.
 
@@ -42,13 +42,22 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
 // gradient. Keeps its inputs for the backward and recomputes the hidden activations, so memory does not grow
 // with the number of active experts. Differentiable once.
 //
-// CPU: float32 or float64; the same result for the same number of threads, bit for bit. CUDA: float32 or
-// bfloat16; waits once for the mask to arrive on the host; sums rows by atomic additions unless LibTorch's
-// deterministic algorithms are switched on.
+// CPU in float32 and float64: fused loops; the same result for the same number of threads, bit for bit. CUDA,
+// and bfloat16 anywhere (D and h multiples of 8): grouped matrix products, after the counts of the mask have
+// come to the host. Rows are added in a fixed order there too.
 at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights,
                                  const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
 
-// Chooses between the two by `gradient`.
+// The grouped products of routed_experts_sparse where the host knows the counts before: `selected_QE` (bool)
+// is the set of entries to compute, exactly as many a segment as the layout says (unchecked: that would mean
+// to wait for the device). In bfloat16 nothing waits for the device.
+class SegmentLayout;
+using SegmentLayoutPointer = c10::intrusive_ptr<SegmentLayout>;
+at::Tensor routed_experts_grouped(const at::Tensor& x_ND, const ExpertWeights& weights,
+                                  const at::Tensor& mask_QE, const at::Tensor& selected_QE,
+                                  const SegmentLayoutPointer& layout);
+
+// Chooses between sparse and dense by `gradient`.
 at::Tensor routed_experts(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
                           const std::vector<TokenRange>& segments, MaskGradient gradient);
 

@@ -38,7 +38,8 @@ SelectionControls selection_controls(const RoutingConfig& config, double progres
 // on the input (the model provides them). Bias, noise and random masks change which experts are selected; the
 // soft mask, and with it the gradient, always belongs to the plain logits.
 //
-// Throws NumericError on NaN or +inf logits and on counts outside [0, E].
+// Throws NumericError on counts outside [0, E] and, on the CPU, on NaN or +inf logits (on a GPU they make the
+// mask NaN).
 RoutingPlan make_routing_plan(const at::Tensor& logits_QLE, const at::Tensor& count_Q,
                               const RoutingConfig& config, const SelectionControls& controls,
                               const at::Tensor& selection_bias_LE = {});

@@ -24,13 +24,15 @@ namespace smoe {
 // the scores. A score of -inf is a forbidden expert (lambda 0). Sum 0 gives zeros and sum = number of
 // allowed experts gives ones, both with zero gradient.
 // Throws NumericError on NaN or +inf scores, on a sum outside [0, E], on a row with fewer finite
-// scores than its sum, and on a temperature that is not positive.
+// scores than its sum, and on a temperature that is not positive. Scores on a GPU are not checked; a bad row
+// gives NaN there.
 at::Tensor soft_top_k(const at::Tensor& scores_RE, const at::Tensor& sums_R, double temperature,
                       SoftTopKKind kind = SoftTopKKind::kEntropy);
 
 // Exactly `counts_R[r]` ones a row at the largest scores, as float32 [R, E]. Ties go to the lowest index, as
 // in a stable sort, so that masks of the same scores are nested over counts. `scores_RE` float32 or float64;
-// `counts_R` int64 [R] on the CPU. Not differentiable. Same errors as soft_top_k.
+// `counts_R` int64 [R] on the CPU. Not differentiable. Same errors as soft_top_k; on a GPU a row that would
+// be refused has NaN instead of ones, so that the loss shows it.
 at::Tensor hard_top_k(const at::Tensor& scores_RE, const at::Tensor& counts_R);
 
 // Value of `hard`, gradient of `soft` (straight-through). Same shapes; the result is bit for bit `hard`.

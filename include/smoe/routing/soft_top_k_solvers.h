@@ -27,4 +27,8 @@ at::Tensor soft_top_k_forward_tensor(const at::Tensor& scores_RE, const at::Tens
 at::Tensor soft_top_k_backward_tensor(const at::Tensor& gradient_RE, const at::Tensor& lambda_RE,
                                       double temperature, SoftTopKKind kind);
 
+// hard_top_k by one sort, without waiting for the device. A row that hard_top_k refuses on the CPU has NaN in
+// place of its ones.
+at::Tensor hard_top_k_by_sort(const at::Tensor& scores_RE, const at::Tensor& counts_R);
+
 }  // namespace smoe
