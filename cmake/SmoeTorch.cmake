@@ -52,7 +52,11 @@ file(GLOB _smoe_openmp ${_smoe_torch_dir}/lib/libgomp*.so*)
 if(NOT _smoe_openmp)
   message(FATAL_ERROR "${_smoe_torch_dir}/lib has no libgomp: only builds of LibTorch with GNU OpenMP are supported.")
 endif()
-target_compile_options(smoe_torch INTERFACE -fopenmp)
+# Not for libFuzzer: clang's OpenMP is another runtime. Not for ThreadSanitizer: it cannot see the locks of libgomp,
+# which is not instrumented, and would take every parallel loop for a race.
+if(NOT SMOE_BUILD_FUZZERS AND NOT SMOE_SANITIZE_THREADS)
+  target_compile_options(smoe_torch INTERFACE -fopenmp)
+endif()
 target_link_libraries(smoe_torch INTERFACE ${_smoe_openmp})
 set(_smoe_torch_rpath ${_smoe_torch_dir}/lib)
 # libtorch_cpu.so of a CUDA wheel loads these two; they lie beside it as wheels of their own.
@@ -98,5 +102,18 @@ function(smoe_use_c10d target)
     foreach(dir IN LISTS _smoe_nccl_includes)
       target_compile_options(${target} PRIVATE "SHELL:-idirafter ${dir}")
     endforeach()
+  endif()
+endfunction()
+
+# smoe_use_cuda_headers(TARGET): for the few files that include headers of CUDA itself, which a wheel brings along;
+# a toolkit's are the second choice. Nothing without SMOE_CUDA.
+if(SMOE_CUDA)
+  find_path(SMOE_CUDA_INCLUDE cuda_runtime_api.h REQUIRED
+            HINTS ${_smoe_cuda_includes} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+  mark_as_advanced(SMOE_CUDA_INCLUDE)
+endif()
+function(smoe_use_cuda_headers target)
+  if(SMOE_CUDA)
+    target_compile_options(${target} PRIVATE "SHELL:-idirafter ${SMOE_CUDA_INCLUDE}")
   endif()
 endfunction()
