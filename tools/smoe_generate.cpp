@@ -31,6 +31,7 @@ struct Arguments {
   bool chat = false;
   std::string bos = "auto";
   std::string device = "cpu";
+  std::string weights = "fp32";
   std::optional<int64_t> segment_length;
   int64_t num_samples = 1;
   int64_t num_threads = 0;
@@ -78,6 +79,10 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--weights", arguments.weights,
+                 "how weights in memory are rounded and read while decoding on the CPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
   app.add_option("--batch-rows", arguments.limits.max_rows, "answers computed at the same time")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -126,7 +131,10 @@ std::vector<int64_t> chosen_budgets(const smoe::ModelConfig& config, const std::
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
-  // An empty name is no budget, and the error lists those there are.
+  std::string names;
+  for (const smoe::BudgetConfig& budget : config.budgets) names += budget.name + ", ";
+  SMOE_CHECK(ConfigError, !text.empty(), "--budget is missing: this model has {}or all of them with `all`",
+             names);
   return {smoe::find_budget(config.budgets, text)};
 }
 
@@ -202,8 +210,10 @@ void print_result(const Arguments& arguments, const LabelledRequest& asked,
     return;
   }
   if (with_header) {
-    fmt::print("--- {}{}, sample {} ({})\n{}{}\n", asked.budget.empty() ? "" : "budget ", asked.budget,
-               asked.sample + 1, smoe::finish_reason_name(result.finish), asked.prompt, result.text);
+    // An answer does not go on where the message ends.
+    fmt::print("--- {}{}, sample {} ({})\n{}{}{}\n", asked.budget.empty() ? "" : "budget ", asked.budget,
+               asked.sample + 1, smoe::finish_reason_name(result.finish), asked.prompt,
+               arguments.chat ? "\n" : "", result.text);
   }
 }
 
@@ -269,7 +279,12 @@ void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
 int run(Arguments& arguments) {
   smoe::set_num_threads(arguments.num_threads);
   smoe::check_sampling(arguments.request.sampling);
-  const LoadedModel loaded = load(arguments);
+  LoadedModel loaded = load(arguments);
+  if (arguments.weights != "fp32") {
+    SMOE_CHECK(ConfigError, loaded.model.device().is_cpu(), "--weights {}: for --device cpu only, found {}",
+               arguments.weights, arguments.device);
+    loaded.model.encode_weights(smoe::enum_from_name<smoe::ExpertEncoding>(arguments.weights).value());
+  }
   const std::filesystem::path& checkpoint = loaded.folder;
   const smoe::Model& model = loaded.model;
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));

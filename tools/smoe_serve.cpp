@@ -23,6 +23,7 @@ struct Arguments {
   std::string api_key_variable;
   int64_t num_threads = 0;
   double grace_s = 30;
+  std::string weights = "fp32";
 };
 
 void add_model_options(CLI::App& app, Arguments& arguments) {
@@ -59,6 +60,10 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option("--device", source.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--weights", arguments.weights,
+                 "how weights in memory are rounded and read while decoding on the CPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
 }
 
 void add_server_options(CLI::App& app, Arguments& arguments) {
@@ -137,6 +142,7 @@ class StopSignals {
 int run(Arguments& arguments) {
   complete(arguments);
   smoe::set_num_threads(arguments.num_threads);
+  arguments.source.weights = smoe::enum_from_name<smoe::ExpertEncoding>(arguments.weights).value();
   smoe::ServedModel served = smoe::open_served_model(arguments.source);
   const StopSignals signals;
   smoe::Server server(std::move(served), arguments.server);

@@ -168,7 +168,7 @@ at::Tensor DecodeBatch::decode(const std::vector<int32_t>& tokens) {
   const ModelOutput output = model_.forward(input);
   if (output.plan) count_refreshes(output.plan->mask_QLE);
   cache_->advance(std::vector<int64_t>(tokens.size(), 1));
-  return logits_of(output.hidden_BTD.select(1, 0), model_);
+  return output.logits_BV.defined() ? output.logits_BV : logits_of(output.hidden_BTD.select(1, 0), model_);
 }
 
 void DecodeBatch::count_refreshes(const at::Tensor& new_mask_BLE) {

@@ -14,8 +14,8 @@ namespace {
 // Short waits burn a little time, as the next stage is near; longer ones leave the core to others, and those
 // for a disk sleep.
 void wait_for(const std::atomic<bool>& flag) {
-  constexpr int kSpins = 2000;
-  constexpr int kYields = 2000;
+  constexpr int kSpins = 1000;
+  constexpr int kYields = 50;
   for (int64_t round = 0; !flag.load(std::memory_order_acquire); ++round) {
     if (round < kSpins) {
 #if defined(__x86_64__)
@@ -24,7 +24,7 @@ void wait_for(const std::atomic<bool>& flag) {
     } else if (round < kSpins + kYields) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(30));
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 }

@@ -56,6 +56,11 @@ int64_t default_budget(const ModelSource& source, const ModelConfig& config) {
 ServedModel open_served_model(const ModelSource& source) {
   OpenedModel opened = open_model(source);
   const ModelConfig config = opened.model.config();
+  if (source.weights != ExpertEncoding::kFloat32) {
+    SMOE_CHECK(ConfigError, opened.model.device().is_cpu(), "weights {}: for device cpu only, found {}",
+               enum_to_name(source.weights), source.device);
+    opened.model.encode_weights(source.weights);
+  }
   ServedModel served{.name = source.name.empty() ? "smoe" : source.name,
                      .model = std::move(opened.model),
                      .tokenizer = load_tokenizer(checkpoint_tokenizer(opened.folder)),

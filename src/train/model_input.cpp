@@ -1,6 +1,6 @@
 #include "smoe/train/model_input.h"
 
-#include "smoe/model/layers.h"
+#include "smoe/routing/host_to_device.h"
 
 namespace smoe {
 namespace {
@@ -34,10 +34,11 @@ SegmentMap make_segments(const Batch& batch, int64_t segment_length) {
 ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,
                             at::Device device) {
   ModelInput input;
-  input.tokens_BT = batch.tokens_BT.to(device);
-  if (batch.positions_BT.defined()) input.positions_BT = batch.positions_BT.to(device);
+  input.tokens_BT = copy_to_device(batch.tokens_BT, device);
+  if (batch.positions_BT.defined()) input.positions_BT = copy_to_device(batch.positions_BT, device);
   if (batch.documents_BT.defined()) {
-    input.attention_BTT = document_causal_mask(batch.documents_BT.to(device));
+    // A mask would grow with the square of the length.
+    input.document_lengths = document_lengths(batch.documents_BT);
   }
   input.segments = make_segments(batch, segment_length);
   input.budget_of_row = std::move(budget_of_row);

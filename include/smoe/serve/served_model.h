@@ -37,9 +37,10 @@ struct ModelSource {
   int64_t memory_limit = 0;          // bytes for its routed experts
   ExpertStoreConfig store;
   std::string device = "cpu";
-  std::string name;                     // empty: smoe
-  std::string default_budget;           // name or k; empty: the largest
-  std::filesystem::path chat_template;  // empty: that of the checkpoint, if it has one
+  ExpertEncoding weights = ExpertEncoding::kFloat32;  // of everything in memory: Model::encode_weights
+  std::string name;                                   // empty: smoe
+  std::string default_budget;                         // name or k; empty: the largest
+  std::filesystem::path chat_template;                // empty: that of the checkpoint, if it has one
   std::string bos = "auto";
   std::optional<int64_t> segment_length;  // default: as trained
   std::optional<int64_t> context_limit;   // default: data.sequence_length of the checkpoint
