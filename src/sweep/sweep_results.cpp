@@ -111,6 +111,14 @@ RunMetric cost_metric(const PlannedRun& run, const RunState& state, const std::s
                   name));
 }
 
+// A text is called by its file's name without the ending: its task's name is a whole path.
+std::string task_name(const nlohmann::json& tasks, const std::string& name) {
+  for (const auto& [task, result] : tasks.items()) {
+    if (task.starts_with("text:") && fs::path(task.substr(5)).stem() == name) return task;
+  }
+  return name;
+}
+
 std::optional<RunMetric> evaluation_metric(const SweepPlan& plan, const PlannedRun& run,
                                            const RunState& state, const std::vector<std::string>& parts) {
   const auto evaluation = std::ranges::find(plan.config.evaluations, parts[0], &SweepEvaluation::name);
@@ -124,7 +132,8 @@ std::optional<RunMetric> evaluation_metric(const SweepPlan& plan, const PlannedR
   if (is_group) {
     result = json["groups"][parts[1]];
   } else {
-    const nlohmann::json& task = entry(entry(json, "tasks", where), parts[1], where);
+    const nlohmann::json& tasks = entry(json, "tasks", where);
+    const nlohmann::json& task = entry(tasks, task_name(tasks, parts[1]), where);
     const std::string name = parts.size() == 3 ? parts[2] : task.at("primary").get<std::string>();
     result = entry(task.at("metrics"), name, where);
   }

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "smoe/train/compute_account.h"
 #include "sweep_test_support.h"
 
 namespace smoe {
@@ -118,6 +121,35 @@ TEST(SweepPlan, NeedsABase) {
   EXPECT_THAT(error_of(folder.write("sweep.yaml", "folder: x\n")), HasSubstr("base"));
   EXPECT_THAT(error_of(folder.write("sweep.yaml", "folder: x\nbase: missing.yaml\n")),
               HasSubstr("missing.yaml"));
+}
+
+// Relative paths in the sweeps start at the source folder, but nothing is opened here.
+TEST(SweepPlan, EverySweepThatComesAlongIsValid) {
+  int64_t count = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(std::string(SMOE_SOURCE_DIR) + "/configs/sweeps")) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path().string());
+    ++count;
+    SweepPlan plan;
+    ASSERT_NO_THROW(plan = plan_sweep(entry.path(), {}));
+    // Equal active sizes are what rows of one column are compared at.
+    std::map<std::string, double> active;
+    for (const PlannedRun& run : plan.runs) {
+      if (run.config.model.num_shared_experts != 1) continue;
+      for (const BudgetCompute& budget : account_compute(run.config).budgets) {
+        std::string column = budget.name;
+        if (!plan.config.rows.empty()) {
+          for (const std::string& rename : plan.config.rows[run.row].rename_budgets) {
+            if (rename.starts_with(column + "=")) column = rename.substr(column.size() + 1);
+          }
+        }
+        const double first = active.emplace(column, budget.active).first->second;
+        EXPECT_NEAR(budget.active / first, 1.0, 0.03) << run.name << " in column " << column;
+      }
+    }
+  }
+  EXPECT_GE(count, 20);
 }
 
 }  // namespace
