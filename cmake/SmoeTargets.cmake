@@ -9,6 +9,10 @@ function(smoe_set_options target)
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/include)
+  if(SMOE_BUILD_FUZZERS)
+    # Coverage for libFuzzer in all of our code; its main comes with the programs of fuzz/ only.
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   if(SMOE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=undefined
                                              -fno-omit-frame-pointer)

@@ -1,9 +1,11 @@
 // Builds the config tree from YAML: positions, includes, merging, overrides.
 #include <fmt/ranges.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 #include <utility>
 
 #include "smoe/core/config.h"
@@ -14,6 +16,8 @@ namespace {
 
 // Deeper nesting than any config has; a YAML alias can contain itself.
 constexpr int kMaxDepth = 32;
+// More values than any config has; a dozen aliases of lists of aliases stand for billions.
+constexpr int64_t kMaxNodes = 200'000;
 
 // Turns yaml-cpp's nodes of one document into ours.
 class TreeBuilder {
@@ -24,7 +28,12 @@ class TreeBuilder {
   ConfigNode build(const YAML::Node& yaml, const ConfigMark& fallback, const std::string& path, int depth) {
     ConfigNode node;
     node.mark = mark_of(yaml.Mark(), fallback);
-    if (depth > kMaxDepth) {
+    if (++num_nodes_ > kMaxNodes) {
+      if (num_nodes_ == kMaxNodes + 1) {
+        problems_.add(node.mark, path, fmt::format("more than {} values, aliases counted", kMaxNodes));
+        problems_.mark_incomplete();
+      }
+    } else if (depth > kMaxDepth) {
       problems_.add(node.mark, path, fmt::format("nested deeper than {} levels", kMaxDepth));
       problems_.mark_incomplete();
     } else if (yaml.IsScalar()) {
@@ -72,7 +81,50 @@ class TreeBuilder {
   std::string file_;
   bool has_lines_;
   ConfigProblems& problems_;
+  int64_t num_nodes_ = 0;
 };
+
+// Where the first value of each document is.
+class DocumentMarks final : public YAML::EventHandler {
+ public:
+  std::vector<YAML::Mark> marks;
+
+  void OnDocumentStart(const YAML::Mark&) override { at_start_ = true; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { see(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { see(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override {
+    see(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    see(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    see(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void see(const YAML::Mark& mark) {
+    if (at_start_) marks.push_back(mark);
+    at_start_ = false;
+  }
+  bool at_start_ = false;
+};
+
+// Of the first two documents. Loading all of them at once would never end where the parser does not get past
+// a character: a file that begins with a comma is an endless row of empty documents for it.
+std::vector<YAML::Mark> first_document_marks(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentMarks documents;
+  while (documents.marks.size() < 2 && parser.HandleNextDocument(documents)) {
+  }
+  return documents.marks;
+}
 
 // One YAML document as a tree. A document with a syntax error gives an empty mapping and a problem.
 ConfigNode parse_document(std::string_view text, const std::string& label, bool has_lines,
@@ -81,13 +133,16 @@ ConfigNode parse_document(std::string_view text, const std::string& label, bool 
   ConfigNode empty;
   empty.mark = has_lines ? ConfigMark{label, 1, 1} : ConfigMark{label, 0, 0};
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    const std::string owned(text);
+    const std::vector<YAML::Mark> documents = first_document_marks(owned);
     if (documents.empty()) return empty;
     if (documents.size() > 1) {
-      const ConfigMark mark = builder.mark_of(documents[1].Mark(), empty.mark);
-      problems.add(mark, "", "a second YAML document starts here; a config is one document");
+      const bool is_stuck = documents[1].pos == documents[0].pos;
+      problems.add(builder.mark_of(documents[1], empty.mark), "",
+                   is_stuck ? "YAML syntax: no value begins with this character"
+                            : "a second YAML document starts here; a config is one document");
     }
-    return builder.build(documents[0], empty.mark, "", 0);
+    return builder.build(YAML::Load(owned), empty.mark, "", 0);
   } catch (const YAML::Exception& error) {
     problems.add(builder.mark_of(error.mark, empty.mark), "", fmt::format("YAML syntax: {}", error.msg));
     problems.mark_incomplete();

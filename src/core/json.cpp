@@ -4,6 +4,7 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/json_depth.h"
 
 namespace smoe {
 namespace {
@@ -24,6 +25,8 @@ std::string_view without_prefix(std::string_view message) {
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, const std::string& label) {
+  SMOE_CHECK(DataError, !is_too_deep_json(text), "{}: the JSON nests more than {} levels deep", label,
+             kMaxJsonDepth);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {

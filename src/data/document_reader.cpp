@@ -8,6 +8,7 @@
 
 #include "document_json.h"
 #include "smoe/core/error.h"
+#include "smoe/core/json_depth.h"
 #include "smoe/data/utf8_validity.h"
 
 namespace smoe {
@@ -66,11 +67,16 @@ nlohmann::json parse_document_json(const DocumentRecord& record) {
                                 *record.file, record.line, *offset + 1,
                                 static_cast<unsigned char>(record.bytes[*offset])));
   }
+  SMOE_CHECK(DataError, !is_too_deep_json(record.bytes), "{}:{}:1: the JSON nests more than {} levels deep",
+             *record.file, record.line, kMaxJsonDepth);
   try {
     return nlohmann::json::parse(record.bytes);
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError(fmt::format("{}:{}:{}: not valid JSON: {}; every line must be one JSON object",
                                 *record.file, record.line, error.byte, reason_of(error)));
+  } catch (const nlohmann::json::exception& error) {
+    // A number too large for any type has no position.
+    throw DataError(fmt::format("{}:{}:1: not usable JSON: {}", *record.file, record.line, error.what()));
   }
 }
 

@@ -6,18 +6,11 @@
 #include <algorithm>
 
 #include "smoe/core/error.h"
-#include "smoe/core/files.h"
+#include "smoe/core/json.h"
 
 namespace smoe {
 
-nlohmann::json parse_json_file(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw DataError(fmt::format("{}: this is not valid JSON: {}", file.string(), error.what()));
-  }
-}
+nlohmann::json parse_json_file(const std::filesystem::path& file) { return read_json_file(file); }
 
 std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
   if (!value_->is_object()) {

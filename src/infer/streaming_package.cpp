@@ -9,6 +9,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/json.h"
+#include "smoe/core/json_depth.h"
 
 namespace smoe {
 namespace {
@@ -21,6 +22,8 @@ constexpr const char* kResidentFile = "resident.safetensors";
 constexpr const char* kConfigFile = "config.yaml";
 constexpr std::string_view kFormat = "smoe-streaming-package";
 constexpr int64_t kVersion = 1;
+// Above any model; products of two of them, times a few bytes, fit 64 bits.
+constexpr int64_t kMaxCount = int64_t{1} << 28;
 constexpr const char* kRemedy = "export the checkpoint again with smoe-export streaming";
 
 std::string index_sum(nlohmann::json index) {
@@ -50,8 +53,9 @@ class IndexReader {
 
   int64_t count(const char* key) const {
     const auto found = json_.find(key);
-    SMOE_CHECK(CheckpointError, found != json_.end() && found->is_number_integer() && *found >= 0,
-               "{}: `{}` is missing or not a count; {}", path_.string(), key, kRemedy);
+    SMOE_CHECK(CheckpointError,
+               found != json_.end() && found->is_number_integer() && *found >= 0 && *found <= kMaxCount,
+               "{}: `{}` is missing or not a count up to {}; {}", path_.string(), key, kMaxCount, kRemedy);
     return found->get<int64_t>();
   }
   std::string text(const char* key) const {
@@ -80,7 +84,10 @@ nlohmann::json load_index_json(const fs::path& folder) {
   SMOE_CHECK(CheckpointError, fs::is_regular_file(path),
              "{}: not a streaming package, it has no {}; make one with smoe-export streaming",
              folder.string(), kIndexFile);
-  nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_file(path);
+  SMOE_CHECK(CheckpointError, !is_too_deep_json(text), "{}: the JSON nests more than {} levels deep; {}",
+             path.string(), kMaxJsonDepth, kRemedy);
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   SMOE_CHECK(CheckpointError, json.is_object(),
              "{}: not a JSON object, so the index is damaged or cut short; {}", path.string(), kRemedy);
   const std::string format = json.value("format", nlohmann::json()).is_string() ? json["format"] : "";
@@ -114,6 +121,11 @@ PackageIndex parse_index(const nlohmann::json& json, const fs::path& path) {
   SMOE_CHECK(CheckpointError, std::ssize(sums) == index.num_moe_layers * index.num_experts,
              "{}: checksums of {} blocks found, {} layers of {} experts expected; {}", path.string(),
              sums.size(), index.num_moe_layers, index.num_experts, kRemedy);
+  int64_t total_bytes = 0;
+  SMOE_CHECK(CheckpointError,
+             !__builtin_mul_overflow(std::ssize(sums), index.layout.block_bytes, &total_bytes),
+             "{}: {} blocks of {} bytes are more than a file can hold; {}", path.string(), sums.size(),
+             index.layout.block_bytes, kRemedy);
   for (const nlohmann::json& sum : sums) {
     const int64_t offset = std::ssize(index.blocks) * index.layout.block_bytes;
     index.blocks.push_back({offset, parse_hex(sum.is_string() ? sum.get<std::string>() : "", path)});

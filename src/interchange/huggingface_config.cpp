@@ -153,6 +153,7 @@ void check_computation(HuggingFaceKeys& keys) {
   keys.require("attention_bias", {false}, "linear maps of our models have no biases");
   keys.require("mlp_bias", {false}, "linear maps of our models have no biases");
   keys.require("partial_rotary_factor", {1.0, 1}, "all channels of a head are rotated in our models");
+  keys.require("rope_interleaved", {false}, "channel i of a head turns with channel i + head_dim / 2");
   keys.require("quantization_config", {}, "weights must be float32, float16 or bfloat16; dequantise them");
   keys.ignore({"architectures",
                "model_type",
@@ -178,7 +179,9 @@ void check_computation(HuggingFaceKeys& keys) {
                "id2label",
                "label2id",
                "problem_type",
-               "unsloth_version"});
+               "unsloth_version",
+               "is_llama_config",
+               "transformers.js_config"});
 }
 
 HuggingFaceFamily read_family(const json& config, const std::string& label) {

@@ -11,6 +11,7 @@
 #include "safetensors_types.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/json_depth.h"
 
 namespace smoe {
 namespace {
@@ -81,6 +82,9 @@ json parse_header(const std::filesystem::path& path, std::string_view text) {
     }
     return true;
   };
+  if (is_too_deep_json(text)) {
+    fail(path, fmt::format("the header nests more than {} levels deep", kMaxJsonDepth));
+  }
   try {
     json header = json::parse(text, refuse_duplicates);
     if (!header.is_object()) {

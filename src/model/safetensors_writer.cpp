@@ -71,7 +71,7 @@ void write_safetensors(const std::filesystem::path& path, const TensorList& tens
   std::vector<DeferredTensor> deferred;
   deferred.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
-    deferred.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), [&tensor] { return tensor; }});
+    deferred.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), [held = tensor] { return held; }});
   }
   write_safetensors(path, deferred, metadata);
 }

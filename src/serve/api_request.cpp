@@ -5,6 +5,7 @@
 #include <random>
 
 #include "request_fields.h"
+#include "smoe/core/json_depth.h"
 #include "smoe/infer/chat_dialogue.h"
 #include "smoe/infer/generator.h"
 #include "smoe/infer/prompts.h"
@@ -205,6 +206,21 @@ void read_lengths(const RequestFields& fields, ApiKind kind, int64_t context_lim
 }
 
 }  // namespace
+
+nlohmann::json parse_request_body(const std::string& body) {
+  if (is_too_deep_json(body)) {
+    throw ApiError(400, "invalid_json", fmt::format("the body nests more than {} levels deep", kMaxJsonDepth));
+  }
+  try {
+    return nlohmann::json::parse(body);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw ApiError(400, "invalid_json",
+                   fmt::format("the body is not JSON: {} (byte {})", error.what(), error.byte));
+  } catch (const nlohmann::json::exception& error) {
+    // A number too large for any type has no position.
+    throw ApiError(400, "invalid_json", fmt::format("the body is not usable JSON: {}", error.what()));
+  }
+}
 
 ApiRequest parse_api_request(ApiKind kind, const nlohmann::json& body, const ServedModel& served,
                              const ModelCatalog& catalog, int64_t max_output_tokens) {

@@ -41,15 +41,6 @@ bool equal_secrets(const std::string& given, const std::string& expected) {
   return difference == 0;
 }
 
-nlohmann::json parse_body(const std::string& body) {
-  try {
-    return nlohmann::json::parse(body);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw ApiError(400, "invalid_json",
-                   fmt::format("the body is not JSON: {} (byte {})", error.what(), error.byte));
-  }
-}
-
 // Counts an answer as long as it lives.
 class AnswerCount {
  public:
@@ -190,7 +181,7 @@ std::string Server::Implementation::read_body(const httplib::Request& request,
 void Server::Implementation::answer(ApiKind kind, const httplib::Request& request,
                                     httplib::Response& response, const httplib::ContentReader& reader) {
   const AnswerCount count_of_this(num_answers);
-  const nlohmann::json body = parse_body(read_body(request, reader));
+  const nlohmann::json body = parse_request_body(read_body(request, reader));
   const ApiRequest parsed = parse_api_request(kind, body, served, catalog, options.max_output_tokens);
   const std::shared_ptr<Ticket> ticket = scheduler.submit(parsed.model_id, parsed.generation);
   // What goes wrong before the first token still gets a status of its own, also where the answer is streamed.

@@ -44,6 +44,21 @@ TEST(ConfigProblems, SyntaxErrorsHaveAPlace) {
   EXPECT_THAT(error_of("title: *nobody"), HasSubstr("YAML syntax: "));
 }
 
+TEST(ConfigProblems, ACharacterThatBeginsNoValueEndsTheReading) {
+  EXPECT_THAT(error_of(", fast: true"), HasSubstr("m.yaml:1:1: YAML syntax: no value begins with this"));
+  EXPECT_THAT(error_of("\n  , ]"), HasSubstr("YAML syntax: "));
+}
+
+TEST(ConfigProblems, AliasesOfAliasesDoNotFillTheMemory) {
+  std::string text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 12; ++i) {
+    text += fmt::format("a{}: &a{} [", i, i);
+    for (int item = 0; item < 10; ++item) text += fmt::format("{}*a{}", item == 0 ? "" : ", ", i - 1);
+    text += "]\n";
+  }
+  EXPECT_THAT(error_of(text), HasSubstr("more than 200000 values, aliases counted"));
+}
+
 TEST(ConfigProblems, ADocumentMustBeOneMapping) {
   EXPECT_THAT(error_of("- 1\n- 2\n"), HasSubstr("m.yaml:1:1: expected `key: value` lines, found a list"));
   EXPECT_THAT(error_of("hello"), HasSubstr("m.yaml:1:1: expected `key: value` lines, found `hello`"));

@@ -7,6 +7,7 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/json_depth.h"
 #include "temporary_folder.h"
 
 namespace smoe {
@@ -32,6 +33,23 @@ TEST(ParseJson, ErrorsHaveLineColumnAndByte) {
   EXPECT_THAT(parse_error("[1] 2"), StartsWith("x.json:1:5: not valid JSON (byte 5): "));
   EXPECT_THAT(parse_error("\"\xff\""), HasSubstr("not valid JSON"));
   EXPECT_THAT(parse_error("[1e999]"), HasSubstr("x.json: not usable JSON: number overflow"));
+}
+
+TEST(ParseJson, DeepNestingIsRefusedBeforeAnythingRecurses) {
+  const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(parse_error(nested(kMaxJsonDepth)), "no error");
+  EXPECT_THAT(parse_error(nested(kMaxJsonDepth + 1)),
+              HasSubstr("x.json: the JSON nests more than 500 levels"));
+  EXPECT_THAT(parse_error(nested(1'000'000)), HasSubstr("nests more than"));
+}
+
+TEST(JsonDepth, CountsBracketsOutsideOfStringsOnly) {
+  EXPECT_FALSE(is_too_deep_json("[\"" + std::string(2 * kMaxJsonDepth, '[') + "\"]"));
+  EXPECT_FALSE(is_too_deep_json("\"\\\"" + std::string(2 * kMaxJsonDepth, '{')));
+  EXPECT_TRUE(is_too_deep_json("\"\\\\\"" + std::string(kMaxJsonDepth + 1, '{')));
+  std::string siblings;
+  for (size_t i = 0; i < 2 * kMaxJsonDepth; ++i) siblings += "[{}],";
+  EXPECT_FALSE(is_too_deep_json(siblings));
 }
 
 TEST(JsonFiles, RoundTrip) {

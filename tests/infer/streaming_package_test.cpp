@@ -79,6 +79,29 @@ TEST_F(PackageTest, NamesAnAlteredIndex) {
   EXPECT_THAT(problem(), HasSubstr("altered or damaged"));
 }
 
+// A number of the index that no model has, under a checksum that fits.
+TEST_F(PackageTest, NamesCountsThatWouldOverflow) {
+  const nlohmann::json good = read_json_file(file("index.json"));
+  const auto problem_with = [&](const char* key, uint64_t value) {
+    nlohmann::json index = good;
+    index[key] = value;
+    index.erase("index_sha256");
+    index["index_sha256"] = sha256_of_bytes(index.dump());
+    write("index.json", index.dump());
+    return problem();
+  };
+  EXPECT_THAT(problem_with("num_experts", uint64_t{1} << 63),
+              HasSubstr("`num_experts` is missing or not a count"));
+  EXPECT_THAT(problem_with("num_moe_layers", uint64_t{1} << 62), HasSubstr("`num_moe_layers`"));
+  EXPECT_THAT(problem_with("dim", uint64_t{1} << 40), HasSubstr("`dim` is missing or not a count up to"));
+}
+
+TEST_F(PackageTest, NamesAnIndexThatNestsTooDeep) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  write("index.json", "{\"format\": " + deep + "}");
+  EXPECT_THAT(problem(), HasSubstr("nests more than"));
+}
+
 TEST_F(PackageTest, NamesExpertsThatWereCutShortOrExtended) {
   const auto size = std::filesystem::file_size(file("experts.bin"));
   std::filesystem::resize_file(file("experts.bin"), size - 4096);

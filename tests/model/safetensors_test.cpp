@@ -172,6 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Damage{"NotJson", "{\"weight\": oops", 0, "the header is not JSON"},
         Damage{"NotAnObject", "[1, 2]", 0, "not an object"},
+        Damage{"TooDeep", "{\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 0,
+               "nests more than 500 levels deep"},
         Damage{"EntryNotAnObject", R"({"weight": 3})", 0, "tensor \"weight\": its entry is a JSON number"},
         Damage{"NoDtype", R"({"weight":{"shape":[1],"data_offsets":[0,4]}})", 4,
                "\"weight\": \"dtype\" is missing"},

@@ -187,6 +187,14 @@ TEST_F(ServerTest, NamesWhatIsWrongWithBodiesModelsAndPaths) {
   EXPECT_EQ(broken.status, 400);
   EXPECT_THAT(error_text(broken), HasSubstr("not JSON"));
   EXPECT_EQ(server().post_text("/v1/completions", "[1]").status, 400);
+  const Reply huge = server().post_text("/v1/completions", R"({"prompt": "x", "temperature": 1e999})");
+  EXPECT_EQ(huge.status, 400);
+  EXPECT_THAT(error_text(huge), HasSubstr("not usable JSON"));
+  // What is refused is printed in the message, which would recurse as deep.
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  const Reply nested = server().post_text("/v1/completions", R"({"prompt": "x", "tools": )" + deep + "}");
+  EXPECT_EQ(nested.status, 400);
+  EXPECT_THAT(error_text(nested), HasSubstr("nests more than"));
   const Reply unknown = server().post("/v1/completions", question("tiny-huge"));
   EXPECT_EQ(unknown.status, 404);
   EXPECT_THAT(error_text(unknown), ::testing::AllOf(HasSubstr("tiny-huge"), HasSubstr("tiny-two")));

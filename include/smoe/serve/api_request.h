@@ -20,6 +20,9 @@ struct ApiRequest {
   bool include_usage = false;  // a stream ends with a chunk of token counts
 };
 
+// The JSON of a request's body. Throws ApiError.
+nlohmann::json parse_request_body(const std::string& body);
+
 // `max_output_tokens` bounds what a request may ask for. Throws ApiError that names the field.
 ApiRequest parse_api_request(ApiKind kind, const nlohmann::json& body, const ServedModel& served,
                              const ModelCatalog& catalog, int64_t max_output_tokens);
