@@ -1,5 +1,6 @@
-// smoe-bench: measurements on this machine. `decode` compares a dense model in memory with Stepped and
-// vanilla MoE models whose experts are on disk.
+// smoe-bench: measurements on this machine. `train`, `forward`, `budgets` and `softtopk` hold this library
+// against compositions of LibTorch's own operators (smoe_bench_training.h). `decode` compares a dense model
+// in memory with Stepped and vanilla MoE models whose experts are on disk.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -18,7 +19,7 @@ int main(int argc, char** argv) {
   smoe::ConfigSource model, store;
   smoe::DecodeBenchOptions options;
   std::vector<std::string> memory_limits;
-  std::string dtype = "fp32";
+  std::string dtype = "fp32", resident_dtype = "fp32";
   std::filesystem::path json;
   int threads = 0;
   decode->add_option("--model", model.file, "YAML of a Stepped MoE")->required();
@@ -27,6 +28,14 @@ int main(int argc, char** argv) {
   decode->add_option("--dtype", dtype, "how experts are stored")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
+  decode
+      ->add_option("--resident-dtype", resident_dtype,
+                   "how weights in memory are stored, the dense model's too")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
+  decode->add_option("--batch-sizes", options.batch_sizes, "rows together, with all weights in memory")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   decode->add_option("--budgets", options.budgets, "by name or k; default: all");
   decode->add_option("--segment-lengths", options.segment_lengths, "S of the stepped rows")
       ->capture_default_str();
@@ -53,6 +62,7 @@ int main(int argc, char** argv) {
     store.overrides.insert(store.overrides.begin(), "checksums=never");
     options.store = smoe::read_config<smoe::ExpertStoreConfig>(store);
     options.encoding = smoe::enum_from_name<smoe::ExpertEncoding>(dtype).value();
+    options.resident_encoding = smoe::enum_from_name<smoe::ExpertEncoding>(resident_dtype).value();
     if (!memory_limits.empty()) options.memory_limits.clear();
     for (const std::string& limit : memory_limits) {
       options.memory_limits.push_back(limit == "choice" ? 0 : smoe::parse_byte_count(limit));

@@ -130,6 +130,35 @@ TEST_F(SchedulerTest, AReadErrorFailsWithItsPlaceAndTheNextRequestWorks) {
   EXPECT_THAT(metrics_.text(store.get()), HasSubstr("smoe_expert_store_hit_rate"));
 }
 
+TEST_F(SchedulerTest, ABlockThatCannotBeReadCostsOnlyTheRequestsThatNeedIt) {
+  const StreamingPackage package(packaged_.path());
+  int64_t num_failed = 0, num_answered = 0;
+  for (int64_t broken = 0; broken < 8; ++broken) {
+    auto reader = std::make_unique<testing::FaultyReader>(
+        make_block_reader(package.experts_path(), testing::store_config().reader));
+    reader->fail(package.block(2, broken).offset, int64_t{1} << 40);
+    served_->model.set_expert_provider(
+        std::make_shared<ExpertStore>(package, 24, testing::store_config(), std::move(reader)));
+    Scheduler scheduler(*served_, {}, metrics_);
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (int64_t seed = 0; seed < 5; ++seed) tickets.push_back(scheduler.submit("one", request(0, seed)));
+    for (int64_t seed = 0; seed < 5; ++seed) {
+      const GenerationResult whole =
+          Generator(packaged_.model, *served_->tokenizer).generate(request(0, seed));
+      const bool fails =
+          testing::first_use_of_expert(packaged_.model, request(0, seed), whole.ids, 2, broken) >= 0;
+      const Answer answer = wait_for(*tickets[static_cast<size_t>(seed)]);
+      EXPECT_EQ(!answer.error.empty(), fails) << broken << " " << seed << " " << answer.error;
+      if (!fails) {
+        EXPECT_EQ(answer.text, whole.text);
+      }
+      ++(fails ? num_failed : num_answered);
+    }
+  }
+  EXPECT_GT(num_failed, 0);
+  EXPECT_GT(num_answered, 0);
+}
+
 TEST_F(SchedulerTest, ARequestThatTheSessionRefusesIsTheClientsFault) {
   Scheduler scheduler(*served_, {}, metrics_);
   GenerationRequest bad = request(0, 1);

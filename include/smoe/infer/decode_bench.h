@@ -18,13 +18,15 @@ namespace smoe {
 struct DecodeBenchOptions {
   ModelConfig model;                  // a stepped_moe
   std::filesystem::path work_folder;  // on the disk to be measured; packages are written there and removed
-  ExpertEncoding encoding = ExpertEncoding::kFloat32;
-  std::vector<std::string> budgets;  // names or k; empty: all
+  ExpertEncoding encoding = ExpertEncoding::kFloat32;           // of experts on disk
+  ExpertEncoding resident_encoding = ExpertEncoding::kFloat32;  // of everything in memory
+  std::vector<std::string> budgets;                             // names or k; empty: all
   std::vector<int64_t> segment_lengths = {16, 32, 64};
   // Bytes for routed experts. 0 stands for one whole choice of the budget.
   std::vector<int64_t> memory_limits = {0};
   ExpertStoreConfig store;
-  int64_t num_tokens = 128;  // measured at least, rounded up to whole segments
+  std::vector<int64_t> batch_sizes = {1};  // rows decoded together, with all weights in memory
+  int64_t num_tokens = 128;                // measured at least, rounded up to whole segments
   int64_t vanilla_tokens = 32;
   uint64_t seed = 1;
 };
@@ -33,27 +35,34 @@ struct DecodeBenchRow {
   std::string model;  // dense, stepped, vanilla
   std::string budget;
   int64_t segment_length = 0;  // stepped only
-  int64_t memory_bytes = 0;    // of the slots; 0 for dense
-  int64_t num_tokens = 0;
+  int64_t batch = 1;           // rows together
+  int64_t slot_bytes = 0;      // memory for streamed experts; 0: all weights are in memory
+  int64_t num_tokens = 0;      // of each row
   double prefill_ms = 0;
   double ms_per_token = 0;
-  double times_dense = 1;  // relative to the dense row of the budget
-  double stall_ms = 0;     // a token
+  // The dense model of the same active size with as many rows, in turns with this row; its share of the time.
+  double dense_ms_per_token = 0;
+  double times_dense = 1;
+  double active_bytes = 0;        // weights that one token reads
+  double memory_bytes_per_s = 0;  // what memory streams, measured between the turns of this row
+  double stall_ms = 0;            // a token
   double hit_rate = 0;
   double bytes_per_token = 0;
-  // Of blocks in random order, as many asked for together as a choice of this row misses.
-  double disk_bytes_per_s = 0;
-  // What the disk alone needs for these bytes, spread over the tokens: no design can stall less than the part
-  // of this that computing cannot hide, or more than all of it.
+  // What the disk alone needs for the same numbers of blocks, asked for together as they were here, spread
+  // over the tokens and measured in turns with decoding: no design can stall less than the part of this that
+  // computing cannot hide, or more than all of it.
   double bound_ms = 0;
-  // By simulate_decode from the time without stalls and the disk's speed; none where the choice does not fit
-  // in the slots, which the simulation does not describe.
+  double disk_bytes_per_s = 0;  // in doing so
+  // By simulate_decode from the time without stalls and the bound; none where the choice does not fit in the
+  // slots, which the simulation does not describe.
+  std::optional<double> predicted_stall_ms = std::nullopt;
   std::optional<double> predicted_ms = std::nullopt;
   int64_t peak_memory_bytes = 0;  // of the process so far
 };
 
 struct DecodeBenchReport {
-  double disk_bytes_per_s = 0;  // of 64 blocks at a time in random order, through the same backend
+  double memory_bytes_per_s = 0;  // the best of all rows
+  double disk_bytes_per_s = 0;    // of 64 blocks at a time in random order, through the same backend
   int64_t block_bytes = 0;
   std::vector<DecodeBenchRow> rows;
 };
