@@ -132,7 +132,7 @@ TEST_F(TaskGolden, TriviaQaHasTheSameShotsAnswersAndExactMatch) {
 TEST_F(TaskGolden, WikitextHasTheSameSumsAndPerplexities) {
   EvaluationOptions run_options = options();
   run_options.tasks = {shipped_task("wikitext")};
-  const EvaluationResults results = evaluate(model_, *sentencepiece_, run_options);
+  const EvaluationResults results = evaluate(model_, *tags_, run_options);
   ASSERT_TRUE(results.is_complete()) << results.failures.front().message;
   const auto& theirs = golden()["wikitext"];
   const std::vector<Row> rows = read_rows(logs_.path() / "wikitext.jsonl", 0);
