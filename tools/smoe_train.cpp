@@ -5,6 +5,7 @@
 #include "smoe/core/tool.h"
 #include "smoe/train/dry_run.h"
 #include "smoe/train/trainer.h"
+#include "smoe_train_evaluation.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Trains a dense, Stepped MoE or vanilla MoE language model.");
@@ -41,9 +42,13 @@ int main(int argc, char** argv) {
       fmt::print("{}", smoe::dump_config(config));
       return 0;
     }
+    const auto evaluation = smoe::make_training_evaluation(config);
     if (dry_run) {
-      fmt::print("{}", smoe::describe_run(config));
+      fmt::print("{}{}", smoe::describe_run(config), evaluation ? evaluation->describe() : "");
       return 0;
+    }
+    if (evaluation) {
+      options.evaluation = [&](const smoe::Model& model, int64_t step) { return evaluation->run(model, step); };
     }
     smoe::Trainer trainer(config, options);
     const smoe::TrainOutcome outcome = trainer.run();

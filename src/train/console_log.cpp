@@ -50,9 +50,19 @@ void ConsoleLog::on_step(const StepReport& report) { print_line(describe_step(re
 void ConsoleLog::on_validation(const ValidationReport& report) { print_line(describe_validation(report)); }
 
 void ConsoleLog::on_evaluation(int64_t step, const std::map<std::string, double>& results) {
-  std::string text = fmt::format("step {}  evaluation", step);
-  for (const auto& [name, value] : results) text += fmt::format("  {} {:.4f}", name, value);
-  print_line(text);
+  // One line for the budgets of a metric: what stands before the last slash is the same.
+  std::string metric, text;
+  for (const auto& [name, value] : results) {
+    const size_t slash = name.rfind('/');
+    const std::string budget = slash == std::string::npos ? "" : name.substr(slash + 1);
+    if (text.empty() || name.substr(0, slash) != metric) {
+      if (!text.empty()) print_line(text);
+      metric = name.substr(0, slash);
+      text = fmt::format("step {}  evaluation  {}", step, metric);
+    }
+    text += fmt::format("  {} {:.4f}", budget, value);
+  }
+  if (!text.empty()) print_line(text);
 }
 
 void ConsoleLog::on_rollback(const RollbackReport& report) {

@@ -35,6 +35,7 @@ template <class State, class Visit>
 void visit_newer_fields(State& state, Visit&& visit) {
   visit("spike_losses", state.spike_losses);
   visit("rollbacks", state.rollbacks);
+  visit("last_evaluation_step", state.last_evaluation_step);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ TrainOutcome Trainer::run() {
   const StopSignal stop;
   spdlog::info("training from step {} to {} in {}", state_.step, config_.steps, folder_.path().string());
   validate_if_due();  // a signal may have come between a step and its validation
+  evaluate_if_due();
   while (state_.step < config_.steps) {
     const auto start = std::chrono::steady_clock::now();
     const std::optional<StepResult> made = step_or_roll_back();
@@ -123,6 +124,7 @@ TrainOutcome Trainer::run() {
     checkpoints_.poll();
     if (stop.received() != 0) return stop_early(stop);
     validate_if_due();
+    evaluate_if_due();
     if (state_.step % config_.checkpoint.every_steps == 0 && state_.step < config_.steps) save();
   }
   note_outliers();
@@ -240,10 +242,16 @@ void Trainer::validate_if_due() {
     }
     for (const auto& callback : callbacks_) callback->on_validation(report);
   }
-  if (options_.evaluation) {
-    const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
-    for (const auto& callback : callbacks_) callback->on_evaluation(state_.step, results);
-  }
+}
+
+void Trainer::evaluate_if_due() {
+  if (!options_.evaluation) return;
+  const int64_t every = config_.evaluation.every_steps.value_or(config_.validate_every_steps);
+  const bool is_due = state_.step == config_.steps || (every > 0 && state_.step % every == 0);
+  if (!is_due || state_.last_evaluation_step == state_.step) return;
+  state_.last_evaluation_step = state_.step;
+  const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
+  for (const auto& callback : callbacks_) callback->on_evaluation(state_.step, results);
 }
 
 void Trainer::note_outliers() {

@@ -232,6 +232,26 @@ TEST(Trainer, CallsTheEvaluationHookAfterValidation) {
   EXPECT_EQ(metrics_lines(config.run_folder).back()["results"]["arc/1B"], 0.25);
 }
 
+TEST(Trainer, EvaluatesAtTheStepsOfTheConfigAndMakesUpForThemAfterAResume) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  config.evaluation.every_steps = 3;
+  std::vector<int64_t> steps;
+  TrainerOptions options = quiet();
+  options.evaluation = [&](const Model&, int64_t step) {
+    steps.push_back(step);
+    return std::map<std::string, double>{};
+  };
+  run_until(config, 6, options);
+  EXPECT_EQ(steps, (std::vector<int64_t>{3})) << "the signal came before the evaluation of step 6";
+  options.resume = true;
+  Trainer(config, options).run();
+  EXPECT_EQ(steps, (std::vector<int64_t>{3, 6, 9, 12}));
+  steps.clear();
+  Trainer(config, options).run();
+  EXPECT_TRUE(steps.empty()) << "the last step has been evaluated";
+}
+
 // The error that making a trainer throws.
 template <class ErrorType>
 std::string error_of(const TrainConfig& config, const TrainerOptions& options) {

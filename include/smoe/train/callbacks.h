@@ -86,8 +86,8 @@ class TrainCallback {
   virtual void on_rollback(const RollbackReport& /*report*/) {}
 };
 
-// Called after each validation with the model as it is; returns named results for the metrics. This is how a
-// tool plugs benchmark evaluation into training.
+// Called at the steps of the config's `evaluation` with the model as it is; returns results for the metrics,
+// named TASK/METRIC/BUDGET. This is how a tool plugs benchmark evaluation into training.
 using EvaluationHook = std::function<std::map<std::string, double>(const Model& model, int64_t step)>;
 
 }  // namespace smoe

@@ -13,6 +13,7 @@
 #include "smoe/model/activation_checkpointing.h"
 #include "smoe/distributed/distributed_config.h"
 #include "smoe/model/model_config.h"
+#include "smoe/train/evaluation_config.h"
 
 namespace smoe {
 
@@ -221,6 +222,7 @@ struct TrainConfig {
   int64_t log_every_steps = 10;
   int64_t validate_every_steps = 200;
   int64_t validation_rows = 64;
+  EvaluationConfig evaluation;
 };
 template <class Visitor>
 void visit_fields(Visitor& visitor, TrainConfig& config) {
@@ -257,6 +259,7 @@ void visit_fields(Visitor& visitor, TrainConfig& config) {
                 "steps between validations; 0: only at the end", at_least(0));
   visitor.field("validation_rows", config.validation_rows, "rows of each validation source; 0: all",
                 at_least(0));
+  visitor.field("evaluation", config.evaluation, "benchmarks during training");
 }
 
 // Cross-field rules of the whole run.

@@ -29,6 +29,7 @@ struct TrainState {
   std::optional<double> best_validation_loss;  // mean over budgets and sources
   int64_t best_validation_step = 0;
   int64_t last_validation_step = 0;
+  int64_t last_evaluation_step = 0;
   std::vector<double> outlier_losses;  // window of the outlier detector, oldest first
   std::vector<double> outlier_norms;
   std::vector<double> spike_losses;  // window of the spike detector, oldest first

@@ -31,7 +31,7 @@ struct TrainerOptions {
   std::string resume_from;    // "previous", or a checkpoint folder; implies resume
   bool console = true;        // training lines on standard output
   bool log_to_folder = true;  // messages also to log.txt in the run folder
-  EvaluationHook evaluation;  // optional, called after each validation
+  EvaluationHook evaluation;  // optional, called when the config's `evaluation` says so
   // Optional: CheckpointWriterOptions::before_file.
   std::function<void(const std::filesystem::path&)> before_checkpoint_file;
 };
@@ -94,6 +94,7 @@ class Trainer {
   bool is_report_step(int64_t step) const;
   void report_step(const StepResult& result);
   void validate_if_due();
+  void evaluate_if_due();
   void save();
   TrainOutcome stop_early(const StopSignal& stop);
   void note_outliers();
