@@ -1,5 +1,6 @@
 #include "smoe/model/parameter_report.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -15,6 +16,9 @@ namespace {
 
 constexpr int64_t kBytesBfloat16 = 2;
 constexpr int64_t kBytesFloat32 = 4;
+constexpr int64_t kLastZeroStage = 2;
+constexpr int64_t kBucketsUnderWay = 3;              // of gradients, with zero_stage 2
+constexpr double kH200Bytes = 139.0 * 1073741824.0;  // what the driver leaves of 141 GB
 
 // Bytes a parameter needs in one way of training.
 struct TrainingPrecision {
@@ -29,7 +33,7 @@ struct TrainingPrecision {
 
 constexpr std::array kTrainingPrecisions = {
     TrainingPrecision{"float32", "float32", kBytesFloat32, kBytesFloat32, 2 * kBytesFloat32},
-    TrainingPrecision{"bfloat16_with_masters", "bfloat16 + float32 masters", kBytesBfloat16, kBytesBfloat16,
+    TrainingPrecision{"bfloat16_with_masters", "bfloat16 + float32 masters", kBytesBfloat16, kBytesFloat32,
                       3 * kBytesFloat32},
 };
 
@@ -95,29 +99,57 @@ std::string budget_table(const ModelConfig& config, const ParameterCounts& count
   return text;
 }
 
-std::string memory_table(const ParameterCounts& counts, int64_t world_size) {
-  std::vector<std::string> header = {"training state", "weights", "gradients", "optimizer", "sum"};
-  if (world_size > 1) {
-    header.push_back(fmt::format("a process of {}", world_size));
-  }
-  Table table(header);
+std::string memory_table(const ParameterCounts& counts) {
+  Table table({"training state", "weights", "gradients", "optimizer", "sum"});
   for (const TrainingPrecision& precision : kTrainingPrecisions) {
     const auto bytes = [&](int64_t each) {
-      return static_cast<double>(counts.total) * static_cast<double>(each);
+      return format_bytes(static_cast<double>(counts.total) * static_cast<double>(each));
     };
-    const double sum = bytes(precision.sum());
-    std::vector<std::string> row = {precision.label, format_bytes(bytes(precision.weight_bytes)),
-                                    format_bytes(bytes(precision.gradient_bytes)),
-                                    format_bytes(bytes(precision.optimizer_bytes)), format_bytes(sum)};
-    if (world_size > 1) {
-      row.push_back(format_bytes(sum / static_cast<double>(world_size)));
-    }
-    table.add_row(row);
+    table.add_row({precision.label, bytes(precision.weight_bytes), bytes(precision.gradient_bytes),
+                   bytes(precision.optimizer_bytes), bytes(precision.sum())});
   }
-  std::string text = table.to_terminal();
-  text += "without activations";
-  text += world_size > 1 ? "; a process holds an even share of weights, gradients and optimizer\n" : "\n";
-  return text;
+  return table.to_terminal() + "without activations\n";
+}
+
+// Parameters of the largest tensor, which is never split over gradient buckets.
+int64_t largest_tensor(const ModelConfig& config) {
+  const int64_t experts =
+      config.architecture == Architecture::kDense ? 0 : config.num_experts * config.expert_dim * config.dim;
+  return std::max({experts, config.vocab_size * config.dim, config.dense_ffn_dim * config.dim});
+}
+
+// What one process of `world_size` keeps with distributed.zero_stage `stage`.
+std::array<double, 3> process_bytes(const ModelConfig& config, const ParameterCounts& counts,
+                                    const TrainingPrecision& precision, int64_t stage, int64_t world_size) {
+  const double total = static_cast<double>(counts.total);
+  const double share = total / static_cast<double>(world_size);
+  const double each = static_cast<double>(precision.gradient_bytes);
+  // Stage 1 has its summed shard beside the whole gradients; stage 2 holds whole buckets only while they
+  // travel.
+  const double under_way = std::min(total, static_cast<double>(kBucketsUnderWay * largest_tensor(config)));
+  const std::array<double, 3> gradients = {total, total + share, share + under_way};
+  return {total * static_cast<double>(precision.weight_bytes), gradients[static_cast<size_t>(stage)] * each,
+          (stage == 0 ? total : share) * static_cast<double>(precision.optimizer_bytes)};
+}
+
+std::string process_table(const ModelConfig& config, const ParameterCounts& counts, int64_t world_size) {
+  Table table({fmt::format("a process of {}", world_size), "zero_stage", "weights", "gradients", "optimizer",
+               "sum", "left on an H200"});
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
+    for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
+      const auto [weights, gradients, optimizer] =
+          process_bytes(config, counts, precision, stage, world_size);
+      const double sum = weights + gradients + optimizer;
+      table.add_row({precision.label, std::to_string(stage), format_bytes(weights), format_bytes(gradients),
+                     format_bytes(optimizer), format_bytes(sum),
+                     sum < kH200Bytes ? format_bytes(kH200Bytes - sum) : "does not fit"});
+    }
+  }
+  return table.to_terminal() +
+         fmt::format(
+             "one shard group of {} processes; what is left holds activations, the largest chunk of "
+             "logits and NCCL's buffers\n",
+             world_size);
 }
 
 bool is_dense(const ModelConfig& config) { return config.architecture == Architecture::kDense; }
@@ -190,6 +222,7 @@ nlohmann::ordered_json memory_json(const ParameterCounts& counts) {
 }  // namespace
 
 int64_t float32_training_bytes() { return kTrainingPrecisions.front().sum(); }
+int64_t bfloat16_training_bytes() { return kTrainingPrecisions.back().sum(); }
 
 std::string parameter_report_text(const ModelConfig& config, const ParameterReportOptions& options) {
   const ParameterCounts counts = count_parameters(config, options.sequence_length);
@@ -197,7 +230,8 @@ std::string parameter_report_text(const ModelConfig& config, const ParameterRepo
                                  enum_to_name(config.architecture), config.num_dense_layers,
                                  config.num_moe_layers, config.dim);
   text += component_table(counts) + "\n" + budget_table(config, counts, options) + "\n";
-  text += memory_table(counts, options.world_size);
+  text += memory_table(counts);
+  if (options.world_size > 1) text += "\n" + process_table(config, counts, options.world_size);
   text += fmt::format("\nKV cache: {} values a token, {} in bfloat16\n",
                       grouped(counts.kv_cache_values_per_token),
                       format_bytes(static_cast<double>(counts.kv_cache_values_per_token * kBytesBfloat16)));
@@ -224,6 +258,14 @@ std::string parameter_report_json(const ModelConfig& config, const ParameterRepo
   report["kv_cache_bytes_per_token_bfloat16"] = counts.kv_cache_values_per_token * kBytesBfloat16;
   report["training_bytes"] = memory_json(counts);
   report["world_size"] = options.world_size;
+  for (int64_t stage = 0; options.world_size > 1 && stage <= kLastZeroStage; ++stage) {
+    for (const TrainingPrecision& precision : kTrainingPrecisions) {
+      const auto [weights, gradients, optimizer] =
+          process_bytes(config, counts, precision, stage, options.world_size);
+      report["process_bytes"][fmt::format("zero_stage_{}", stage)][precision.key] = {
+          {"weights", weights}, {"gradients", gradients}, {"optimizer", optimizer}};
+    }
+  }
   if (!options.targets.empty()) {
     report["counting"] = enum_to_name(options.counting);
   }

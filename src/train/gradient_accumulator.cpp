@@ -206,13 +206,11 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
   const ModelInput input = input_of(batch, pass, at);
   const SelectionControls controls = controls_of(pass, at);
   const ModelOutput output = model_.forward(input, controls);
-  const at::Device device = model_.device();
   const at::Tensor hidden_ND = output.hidden_BTD.flatten(0, 1);
   const at::ScalarType sum_type = hidden_ND.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor weights_N =
-      token_weights(rows, input.budget_of_row, totals.denominator).to(device, sum_type);
+  const at::Tensor weights_N = token_weights(rows, input.budget_of_row, totals.denominator).to(sum_type);
   const HeadLoss head =
-      head_cross_entropy(hidden_ND, model_.output_weight(), rows.targets_BT.flatten().to(device), weights_N,
+      head_cross_entropy(hidden_ND, model_.output_weight(), rows.targets_BT.flatten(), weights_N,
                          {config_.loss.z_loss_weight, config_.loss.head_chunk_tokens});
   const at::Tensor auxiliary = auxiliary_loss(output, pass, controls, totals);
   (auxiliary.defined() ? head.weighted_loss + auxiliary : head.weighted_loss).backward();
@@ -246,24 +244,32 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   if (needs_global_loads(batch)) count_expert_loads(batch, all_passes, at, totals);
   for (const Pass& pass : all_passes) run_pass(batch, pass, at, totals);
 
-  losses.loss = totals.loss.item<double>();
-  losses.balance_loss = totals.balance_loss.item<double>();
-  losses.router_z_loss = totals.router_z_loss.item<double>();
+  read_losses(batch, all_passes, totals, losses);
+  return losses;
+}
+
+// The only place of a step where the host waits for the device, and it does so once.
+void GradientAccumulator::read_losses(const Batch& batch, const std::vector<Pass>& all_passes,
+                                      const Totals& totals, StepLosses& losses) const {
+  std::vector<at::Tensor> parts = {at::stack({totals.loss, totals.balance_loss, totals.router_z_loss})};
+  for (const auto& [budgets, sums_B] : totals.row_sums) parts.push_back(sums_B);
+  const at::Tensor host = at::cat(parts).cpu();
+  const double* value = host.const_data_ptr<double>();
+  losses.loss = *value++;
+  losses.balance_loss = *value++;
+  losses.router_z_loss = *value++;
   losses.load_LE = totals.load_LE;
   losses.cross_entropy_sums.resize(weights_.size());
   losses.num_targets.resize(weights_.size());
   for (size_t i = 0; i < all_passes.size(); ++i) {
-    const auto& [budgets, sums_B] = totals.row_sums[i];
-    const at::Tensor host_sums_B = sums_B.cpu();
     const at::Tensor targets_B =
-        batch.loss_mask_BT.narrow(0, all_passes[i].begin, all_passes[i].count).sum(1).cpu();
-    for (size_t row = 0; row < budgets.size(); ++row) {
-      const size_t budget = static_cast<size_t>(budgets[row]);
-      losses.cross_entropy_sums[budget] += host_sums_B.data_ptr<double>()[row];
-      losses.num_targets[budget] += targets_B.data_ptr<int64_t>()[row];
+        batch.loss_mask_BT.narrow(0, all_passes[i].begin, all_passes[i].count).sum(1);
+    const int64_t* targets = targets_B.const_data_ptr<int64_t>();
+    for (const int64_t budget : totals.row_sums[i].first) {
+      losses.cross_entropy_sums[static_cast<size_t>(budget)] += *value++;
+      losses.num_targets[static_cast<size_t>(budget)] += *targets++;
     }
   }
-  return losses;
 }
 
 }  // namespace smoe

@@ -42,13 +42,17 @@ Optimizer::Optimizer(const OptimizerConfig& config, const std::vector<NamedParam
         parameter.kind == ParameterKind::kMatrix || parameter.kind == ParameterKind::kRouter;
     Group& group = group_of(learning_rate_scale(config, parameter.kind, dim),
                             is_weight || config.decay_embeddings_and_norms);
-    const at::Tensor values = parameter.tensor.detach();
     at::Tensor tensor = parameter.tensor;
-    tensor.mutable_grad() = at::zeros_like(values);
+    // The values themselves where they are exact enough, else a copy.
+    const at::Tensor weights =
+        tensor.detach().to(at::promote_types(tensor.scalar_type(), at::kFloat));
+    if (weights.scalar_type() != tensor.scalar_type()) tensor.set_grad_dtype(weights.scalar_type());
+    tensor.mutable_grad() = at::zeros_like(weights);
     group.names.push_back(parameter.name);
     group.parameters.push_back(tensor);
-    group.first_moments.push_back(at::zeros_like(values));
-    group.second_moments.push_back(at::zeros_like(values));
+    group.weights.push_back(weights);
+    group.first_moments.push_back(at::zeros_like(weights));
+    group.second_moments.push_back(at::zeros_like(weights));
   }
 }
 
@@ -61,6 +65,26 @@ Optimizer::Group& Optimizer::group_of(double scale, bool decays) {
   group.decays = decays;
   groups_.push_back(std::move(group));
   return groups_.back();
+}
+
+void Optimizer::take_weights() {
+  const at::NoGradGuard no_gradient;
+  for (Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      if (group.has_master(i)) group.weights[i].copy_(group.parameters[i]);
+    }
+  }
+}
+
+void Optimizer::round_masters(Group& group) {
+  const at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> rounded, masters;
+  for (size_t i = 0; i < group.names.size(); ++i) {
+    if (!group.has_master(i)) continue;
+    rounded.push_back(group.parameters[i].detach());
+    masters.push_back(group.weights[i]);
+  }
+  if (!masters.empty()) at::_foreach_copy_(rounded, masters);
 }
 
 void Optimizer::zero_gradients() {
@@ -104,11 +128,9 @@ void Optimizer::step(double multiplier) {
 }
 
 void Optimizer::update_group(Group& group, double multiplier) {
-  std::vector<at::Tensor> values, gradients;
-  for (at::Tensor& parameter : group.parameters) {
-    gradients.push_back(parameter.grad());
-    values.push_back(parameter.detach());
-  }
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
+  std::vector<at::Tensor>& values = group.weights;
   const double peak = group.scale * config_.learning_rate;
   const double decay = group.decays ? config_.weight_decay : 0.0;
   // The kernel multiplies its decay by its learning rate; dividing by the peak (never by the current rate,
@@ -119,6 +141,7 @@ void Optimizer::update_group(Group& group, double multiplier) {
   at::_fused_adamw_(values, gradients, group.first_moments, group.second_moments, {}, steps,
                     peak * multiplier, config_.beta1, config_.beta2, kernel_decay, config_.epsilon,
                     /*amsgrad=*/false, /*maximize=*/false);
+  round_masters(group);
 }
 
 std::vector<StateSlice> Optimizer::state_slices() const {
@@ -129,6 +152,9 @@ std::vector<StateSlice> Optimizer::state_slices() const {
       const std::vector<int64_t> shape = first.sizes().vec();
       slices.push_back({group.names[i] + ".exp_avg", shape, 0, first.numel(), first});
       slices.push_back({group.names[i] + ".exp_avg_sq", shape, 0, first.numel(), group.second_moments[i]});
+      if (group.has_master(i)) {
+        slices.push_back({group.names[i] + ".master", shape, 0, first.numel(), group.weights[i]});
+      }
     }
   }
   return slices;
@@ -137,6 +163,7 @@ std::vector<StateSlice> Optimizer::state_slices() const {
 void Optimizer::restore(int64_t num_steps) {
   num_steps_ = num_steps;
   step_.fill_(static_cast<double>(num_steps));
+  for (Group& group : groups_) round_masters(group);
 }
 
 TensorList Optimizer::state() const {
@@ -145,6 +172,7 @@ TensorList Optimizer::state() const {
     for (size_t i = 0; i < group.names.size(); ++i) {
       tensors.emplace_back(group.names[i] + ".exp_avg", group.first_moments[i]);
       tensors.emplace_back(group.names[i] + ".exp_avg_sq", group.second_moments[i]);
+      if (group.has_master(i)) tensors.emplace_back(group.names[i] + ".master", group.weights[i]);
     }
   }
   tensors.emplace_back("step", step_);

@@ -60,6 +60,19 @@ void check_device(const TrainConfig& config, ConfigProblems& problems) {
   }
 }
 
+void check_dtype(const TrainConfig& config, ConfigProblems& problems) {
+  if (config.dtype != TrainDtype::kBfloat16 || config.model.architecture == Architecture::kDense) return;
+  const std::pair<const char*, int64_t> widths[] = {{"model.dim", config.model.dim},
+                                                    {"model.expert_dim", config.model.expert_dim}};
+  for (const auto& [key, width] : widths) {
+    if (width % 8 == 0) continue;
+    problems.add_rule("dtype", key,
+                      fmt::format("{} is {}; the grouped matrix products of bf16 need a multiple of 8: round it to "
+                                  "{}, or set dtype to fp32",
+                                  key, width, (width + 7) / 8 * 8));
+  }
+}
+
 void check_task(const TrainConfig& config, ConfigProblems& problems) {
   if (config.task != TrainTask::kSft) return;
   if (config.sft.chat_template.empty()) {
@@ -79,6 +92,7 @@ void validate(const TrainConfig& config, ConfigProblems& problems) {
   check_budget_weights(config, problems);
   check_schedule(config, problems);
   check_device(config, problems);
+  check_dtype(config, problems);
   check_task(config, problems);
   if (config.run_folder.empty())
     problems.add_rule("run_folder", "is empty; give the folder that receives the run");

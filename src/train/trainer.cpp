@@ -11,6 +11,7 @@
 #include "smoe/train/console_log.h"
 #include "smoe/train/initialize_from.h"
 #include "smoe/train/metrics_log.h"
+#include "smoe/train/precision.h"
 #include "smoe/train/run_data.h"
 #include "smoe/train/schedule.h"
 #include "smoe/train/stop_signal.h"
@@ -25,7 +26,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 Model build_model(const TrainConfig& config) {
   set_num_threads(config.num_threads);
-  Model model(config.model, resolve_device(config.device));
+  const at::Device device = resolve_device(config.device);
+  if (const std::string reason = why_slow(config.dtype, device); !reason.empty()) spdlog::warn("{}", reason);
+  Model model(config.model, device, scalar_type(config.dtype));
   model.set_activation_checkpointing(config.activation_checkpointing);
   return model;
 }
@@ -74,6 +77,7 @@ void Trainer::start_or_resume() {
     if (resume)
       spdlog::warn("{}: no checkpoint yet, training starts at step 0", folder_.checkpoints().string());
     initialize_weights();
+    optimizer_.take_weights();
   }
   note_identity();
 }

@@ -16,7 +16,7 @@ struct ParameterReportOptions {
   int64_t sequence_length = 4096;  // tokens; for the attention part of the FLOPs
   std::vector<double> targets;     // active sizes to solve for
   CountingRule counting = CountingRule::kNonEmbedding;
-  int64_t world_size = 1;  // processes that share the training state evenly, at least 1
+  int64_t world_size = 1;  // processes of a shard group; above 1 the memory of each is reported
 };
 
 // Tables of components, budgets, memory and solved sizes. Throws ConfigError for a target out of reach.
@@ -25,8 +25,10 @@ std::string parameter_report_text(const ModelConfig& config, const ParameterRepo
 // The same as one JSON object with exact numbers. Same errors.
 std::string parameter_report_json(const ModelConfig& config, const ParameterReportOptions& options);
 
-// Bytes of weights, gradients and two moments that training in float32 keeps for a parameter.
+// Bytes of weights, gradients and two moments that training in float32 keeps for a parameter; in bfloat16
+// there are masters, too, and gradients are float32.
 int64_t float32_training_bytes();
+int64_t bfloat16_training_bytes();
 
 // "3B", "2.5b", "700M", "12k", "3e9": a positive count. Throws ConfigError for anything else.
 double parse_count(std::string_view text);

@@ -80,6 +80,8 @@ class GradientAccumulator {
   at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const SelectionControls& controls,
                             Totals& totals) const;
   void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);
+  void read_losses(const Batch& batch, const std::vector<Pass>& all_passes, const Totals& totals,
+                   StepLosses& losses) const;
   void add_to_panels(const RoutingPlan& plan, const ModelInput& input,
                      std::vector<RouterStatistics>& panels) const;
 

@@ -25,9 +25,10 @@ struct HeadLoss {
 
 // The head `hidden_ND @ weight_VD^T` followed by cross-entropy against `targets_N` (int64 in [0, V)), each
 // token times `weights_N` (float32 or float64; 0 = not a target, its target id is ignored and may be any).
-// Softmax and sums are computed in float32 (float64 for float64 inputs). Logits are computed once: the
-// gradients are formed in the forward pass, chunk by chunk, when autograd asks for them.
-// Throws std::logic_error on shapes that do not fit.
+// Targets and weights may be on the CPU while the rest is on a GPU; the tokens without weight are then found
+// without waiting for the device. Softmax and sums are computed in float32 (float64 for float64 inputs).
+// Logits are computed once: the gradients are formed in the forward pass, chunk by chunk, when autograd asks
+// for them. Throws std::logic_error on shapes that do not fit.
 HeadLoss head_cross_entropy(const at::Tensor& hidden_ND, const at::Tensor& weight_VD,
                             const at::Tensor& targets_N, const at::Tensor& weights_N,
                             const HeadLossOptions& options);

@@ -8,6 +8,9 @@
 // Hutter 2019, as AXLearn implements it). mup-simple (Wortsman et al. 2023) sets scale = min(base / D, 1) for
 // matrices; routers have a scale of their own, everything else has 1. Initialisation and logits are
 // unchanged.
+//
+// Parameters in bfloat16 have float32 masters, which are what is updated: most updates are smaller than a rounding
+// of bfloat16. The parameters are copies of them, rounded to the nearest. Gradients and moments are float32.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,8 +32,11 @@ double learning_rate_scale(const OptimizerConfig& config, ParameterKind kind, in
 class Optimizer {
  public:
   // Keeps handles to the trained tensors of `parameters` (buffers are left alone) and gives each a gradient
-  // of zeros, which later backward passes add to. `dim` is the model's width D.
+  // of zeros, in float32 at least, which later backward passes add to. `dim` is the model's width D.
   Optimizer(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters, int64_t dim);
+
+  // Makes the masters equal to the parameters. To be called once the parameters have their first values.
+  void take_weights();
 
   void zero_gradients();
 
@@ -47,15 +53,17 @@ class Optimizer {
   // Updates made so far.
   int64_t num_steps() const { return num_steps_; }
 
-  // The moments that this process holds: of whole tensors without sharding. Values are handles: what is
+  // The moments and masters that this process holds: of whole tensors without sharding. Values are handles: what is
   // copied into them is the new state.
   std::vector<StateSlice> state_slices() const;
   // False where another shard group holds the same slices and saves them.
   bool owns_slices() const { return true; }
-  // After new values were copied into the slices: the number of updates that they come from.
+  // After new values were copied into the slices: the number of updates that they come from. Parameters that have
+  // masters become copies of them.
   void restore(int64_t num_steps);
 
-  // NAME.exp_avg and NAME.exp_avg_sq of every trained parameter and `step`, as handles (not copies).
+  // NAME.exp_avg and NAME.exp_avg_sq of every trained parameter, NAME.master where there is one, and `step`, as
+  // handles (not copies).
   TensorList state() const;
   // Copies a saved state in. Throws CheckpointError listing missing, surplus and misshapen tensors.
   void load_state(const SafetensorsFile& file);
@@ -66,11 +74,17 @@ class Optimizer {
     double scale = 1.0;
     bool decays = true;
     std::vector<at::Tensor> parameters, first_moments, second_moments;
+    std::vector<at::Tensor> weights;  // what is updated: a parameter itself, or its master
     std::vector<std::string> names;
+
+    bool has_master(size_t index) const {
+      return weights[index].scalar_type() != parameters[index].scalar_type();
+    }
   };
 
   Group& group_of(double scale, bool decays);
   void update_group(Group& group, double multiplier);
+  void round_masters(Group& group);
 
   OptimizerConfig config_;
   std::vector<Group> groups_;

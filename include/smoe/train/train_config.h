@@ -27,6 +27,18 @@ struct EnumNames<TrainTask> {
                                         enum_name(TrainTask::kSft, "sft")};
 };
 
+// The type of weights and activations. Router logits, SoftTopK, softmax, losses, norms, gradients summed over
+// micro-batches and the optimizer's tensors are float32 either way.
+enum class TrainDtype {
+  kFloat32,
+  kBfloat16,  // the optimizer keeps float32 master weights, of which the model has rounded copies
+};
+template <>
+struct EnumNames<TrainDtype> {
+  static constexpr std::array values = {enum_name(TrainDtype::kFloat32, "fp32"),
+                                        enum_name(TrainDtype::kBfloat16, "bf16")};
+};
+
 // Which budgets a step trains.
 enum class BudgetSampling {
   kReplicate,  // every sequence at every budget (the paper's batch replication)
@@ -206,6 +218,7 @@ struct TrainConfig {
   std::string run_folder;
   std::string device = "cpu";
   int64_t num_threads = 0;
+  TrainDtype dtype = TrainDtype::kFloat32;
   ActivationCheckpointing activation_checkpointing;
   int64_t seed = 1;
   int64_t steps = 1000;
@@ -235,6 +248,8 @@ void visit_fields(Visitor& visitor, TrainConfig& config) {
   visitor.field("run_folder", config.run_folder, "receives config, metrics, log and checkpoints");
   visitor.field("device", config.device, "cpu, cuda or cuda:N");
   visitor.field("num_threads", config.num_threads, "CPU threads; 0: all cores of this process", at_least(0));
+  visitor.field("dtype", config.dtype,
+                "of weights and activations: fp32, or bf16 with fp32 masters, gradients, moments and losses");
   visitor.field("activation_checkpointing", config.activation_checkpointing,
                 "recomputes activations instead of keeping them; changes memory and speed, not the result");
   visitor.field("seed", config.seed, "of the initial weights, budget sampling and selection noise");
