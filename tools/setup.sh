@@ -15,7 +15,7 @@ packages=(
   python3 python3-venv python3-pip
   libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev
   libsentencepiece-dev libpcre2-dev libicu-dev libcld2-dev libzstd-dev libssl-dev liburing-dev libxxhash-dev libgloo-dev
-  gnuplot-nox bubblewrap libcpp-httplib-dev)
+  gnuplot-nox bubblewrap libcpp-httplib-dev libfaketime)
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 

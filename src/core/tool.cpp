@@ -1,5 +1,6 @@
 #include "smoe/core/tool.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -41,6 +42,9 @@ std::string_view without_stack_trace(std::string_view message) {
 
 int run_tool(const std::function<int()>& body) {
   try {
+    // A file that grows beyond a limit of the system is then a failed write, as on a full disk, and not the
+    // end of the process.
+    std::signal(SIGXFSZ, SIG_IGN);
     keep_freed_memory();
     initialize_logging();
     return body();

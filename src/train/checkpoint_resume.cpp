@@ -73,16 +73,21 @@ fs::path choose_checkpoint(const fs::path& folder, const std::string& request) {
   return checkpoint;
 }
 
-TrainState load_checkpoint(const fs::path& checkpoint, const TrainConfig& config, const DataIdentity& data,
-                           Model& model, Optimizer& optimizer) {
+TrainState check_checkpoint(const fs::path& checkpoint, const TrainConfig& config, const DataIdentity& data) {
   SMOE_CHECK(CheckpointError, fs::is_regular_file(checkpoint / "train_state.json"),
              "{}: train_state.json is missing, so training cannot go on from here; choose a checkpoint that "
              "has it",
              checkpoint.string());
-  const OptimizerStateReader moments(checkpoint);
   const TrainState state = read_train_state(checkpoint / "train_state.json");
   check_config(checkpoint, config);
   check_identity(checkpoint, state, data);
+  return state;
+}
+
+TrainState load_checkpoint(const fs::path& checkpoint, const TrainConfig& config, const DataIdentity& data,
+                           Model& model, Optimizer& optimizer) {
+  const OptimizerStateReader moments(checkpoint);
+  const TrainState state = check_checkpoint(checkpoint, config, data);
   load_model_weights(checkpoint, model);
   moments.restore(optimizer);
   return state;

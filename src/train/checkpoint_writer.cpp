@@ -154,7 +154,10 @@ void CheckpointWriter::save_last(const Model& model, const Optimizer& optimizer,
         "written. {} The write goes on for as long as the process is left alive.",
         config_.checkpoint.stop_deadline_seconds, state.step, describe_saved());
   }
-  settle();
+  if (task_->active()) {  // not settle(): there is no next save to promise, and the error below says it all
+    last_error_ = task_->wait();
+    if (last_error_.empty()) saved_step_ = pending_step_;
+  }
   SMOE_CHECK(CheckpointError, saved_step_ == state.step,
              "the run ends without the checkpoint of its last step {}: {}. {} Free space or restore the "
              "rights, then go on with --resume.",

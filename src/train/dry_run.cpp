@@ -1,39 +1,91 @@
 #include "smoe/train/dry_run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <system_error>
 
+#include "run_estimates.h"
 #include "smoe/core/error.h"
 #include "smoe/core/progress.h"
 #include "smoe/data/tokenizer.h"
 #include "smoe/data/training_data.h"
+#include "smoe/distributed/launch.h"
+#include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/device.h"
 #include "smoe/model/parameter_counts.h"
-#include "smoe/model/parameter_report.h"
 #include "smoe/train/budget_sampler.h"
+#include "smoe/train/checkpoint_writer.h"
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/initialize_from.h"
+#include "smoe/train/metrics_log.h"
+#include "smoe/train/optimizer_state_reader.h"
+#include "smoe/train/precision.h"
 #include "smoe/train/run_data.h"
-#include "smoe/train/validation.h"
+#include "smoe/train/run_folder.h"
 
 namespace smoe {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The nearest folder above the run folder that exists must be writable.
-void check_writable(const fs::path& run_folder) {
-  fs::path folder = fs::absolute(run_folder);
-  while (!fs::exists(folder)) folder = folder.parent_path();
-  SMOE_CHECK(ConfigError, fs::is_directory(folder), "run_folder {}: {} is not a folder", run_folder.string(),
-             folder.string());
-  SMOE_CHECK(ConfigError, ::access(folder.c_str(), W_OK) == 0,
-             "run_folder {}: no right to write in {}; choose another folder with --set run_folder=DIR",
-             run_folder.string(), folder.string());
+// Where the weights would come from.
+std::string check_start(const TrainConfig& config, const DryRunOptions& options, const Tokenizer& tokenizer,
+                        const TrainingData& data, Model& model) {
+  const fs::path folder = fs::path(config.run_folder) / "checkpoints";
+  const bool resume = options.resume || !options.resume_from.empty();
+  if (resume && (!options.resume_from.empty() || !list_checkpoints(folder).empty())) {
+    const fs::path checkpoint = choose_checkpoint(folder, options.resume_from);
+    const TrainState state = check_checkpoint(checkpoint, config, {data.fingerprint(), tokenizer.hash()});
+    load_model_weights(checkpoint, model);
+    OptimizerStateReader(checkpoint).check_fits(model.parameters());
+    return fmt::format("start           from {} at step {}\n", checkpoint.string(), state.step);
+  }
+  if (config.initialize_from.empty()) return "start           from random weights\n";
+  initialize_from_checkpoint(config, tokenizer, model);
+  return fmt::format("start           from the weights of {}\n", config.initialize_from);
 }
 
-std::string describe_sizes(const TrainConfig& config) {
+// Reads what the first validation reads.
+void check_validation_data(const TrainConfig& config, const Tokenizer& tokenizer) {
+  for (const SourceConfig& source : config.data.validation) {
+    const std::unique_ptr<ValidationData> data = open_validation_data(config, source, tokenizer);
+    const int64_t num_rows =
+        config.validation_rows == 0 ? data->num_rows() : std::min(config.validation_rows, data->num_rows());
+    int64_t num_targets = 0;
+    for (int64_t begin = 0; begin < num_rows && num_targets == 0; begin += config.micro_batch_size)
+      num_targets += data->rows(begin, std::min(config.micro_batch_size, num_rows - begin)).num_targets();
+    SMOE_CHECK(DataError, num_targets > 0, "validation source {}: its first {} rows have no target token",
+               source.name, num_rows);
+  }
+}
+
+// The disk must hold what the keep rules leave, less what is there already.
+std::string check_disk_space(const TrainConfig& config) {
+  const fs::path folder = nearest_existing_folder(config.run_folder);
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  const int64_t existing =
+      static_cast<int64_t>(list_checkpoints(fs::path(config.run_folder) / "checkpoints").size());
+  const int64_t count = std::max<int64_t>(1, most_checkpoints(config) - existing);
+  const double needed = static_cast<double>(checkpoint_bytes(config)) * static_cast<double>(count);
+  SMOE_CHECK(ConfigError, error || static_cast<double>(space.available) >= needed,
+             "run_folder {}: {} are free on its disk, and {} checkpoints of {} need {}. Free space, choose "
+             "another folder with --set run_folder=DIR, or lower checkpoint.keep_last.",
+             config.run_folder, format_bytes(static_cast<double>(space.available)), count,
+             format_bytes(static_cast<double>(checkpoint_bytes(config))), format_bytes(needed));
+  return fmt::format("disk            {} a checkpoint, {} for {} of them; {} are free in {}\n",
+                     format_bytes(static_cast<double>(checkpoint_bytes(config))), format_bytes(needed), count,
+                     error ? "unknown bytes" : format_bytes(static_cast<double>(space.available)),
+                     folder.string());
+}
+
+// The counts on paper and the tensors that a model makes must agree.
+std::string describe_parameters(const TrainConfig& config, const Model& model) {
   const ParameterCounts counts = count_parameters(config.model, config.data.sequence_length);
+  int64_t total = 0;
+  for (const NamedParameter& parameter : model.parameters()) {
+    if (parameter.kind != ParameterKind::kBuffer) total += parameter.tensor.numel();
+  }
+  SMOE_ASSERT(total == counts.total);
   std::string text =
       fmt::format("parameters      {} in all\n", format_count(static_cast<double>(counts.total)));
   const std::vector<double> alpha = loss_weights(config);
@@ -44,32 +96,11 @@ std::string describe_sizes(const TrainConfig& config) {
                     budget.name, budget.experts_per_layer, format_count(static_cast<double>(budget.active)),
                     format_count(static_cast<double>(budget.active_non_embedding)), alpha[i]);
   }
-  const double state_bytes = static_cast<double>(float32_training_bytes() * counts.total);
-  const double logits_bytes =
-      4.0 *
-      static_cast<double>(
-          std::min(config.loss.head_chunk_tokens, config.micro_batch_size * config.data.sequence_length)) *
-      static_cast<double>(config.model.vocab_size);
-  const double head_bytes = 4.0 * static_cast<double>(config.model.vocab_size * config.model.dim);
-  text += fmt::format(
-      "memory          {} for weights, gradients and two moments in float32, {} for one chunk of logits\n"
-      "                and {} for the head's gradient; activations come on top and grow with "
-      "micro_batch_size\n",
-      format_bytes(state_bytes), format_bytes(logits_bytes), format_bytes(head_bytes));
   return text;
 }
 
-}  // namespace
-
-std::string describe_run(const TrainConfig& config) {
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
-  const TrainingData data = open_training_data(config, *tokenizer);
-  const Validation validation(config, *tokenizer);
-  const Batch batch = data.rows(0, config.batch_size);
-  check_writable(config.run_folder);
-  if (!config.initialize_from.empty()) check_initial_checkpoint(config, *tokenizer);
-
-  std::string text = describe_sizes(config);
+std::string describe_data(const TrainConfig& config, const TrainingData& data) {
+  std::string text;
   const std::vector<int64_t> tokens = data.source_tokens();
   const std::vector<int64_t> rows = data.rows_per_epoch();
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -77,15 +108,45 @@ std::string describe_run(const TrainConfig& config) {
                         config.data.train[i].name, format_count(static_cast<double>(tokens[i])), rows[i],
                         config.data.train[i].weight);
   }
+  const Batch first = data.rows(0, config.batch_size);
+  const Batch last = data.rows((config.steps - 1) * config.batch_size, config.batch_size);
+  for (const Batch* batch : {&first, &last}) {
+    SMOE_CHECK(DataError, batch->num_targets() > 0,
+               "the {} batch of {} sequences has no target token; see the sources under data.train",
+               batch == &first ? "first" : "last", config.batch_size);
+  }
   const int64_t num_budgets = static_cast<int64_t>(budget_names(config.model).size());
   const BudgetSampler sampler(config.budget_sampling, num_budgets, static_cast<uint64_t>(config.seed));
   const int64_t step_tokens = config.batch_size * config.data.sequence_length;
   text += fmt::format(
       "step            {} tokens ({} targets in the first batch), {} replicas: {} tokens processed\n",
-      step_tokens, batch.num_targets(), sampler.num_replicas(), step_tokens * sampler.num_replicas());
+      step_tokens, first.num_targets(), sampler.num_replicas(), step_tokens * sampler.num_replicas());
   text += fmt::format("run             {} steps, {} tokens, into {}\n", config.steps,
                       format_count(static_cast<double>(step_tokens * config.steps)), config.run_folder);
   return text;
+}
+
+}  // namespace
+
+std::string describe_run(const TrainConfig& config, const DryRunOptions& options) {
+  // What is quick to find out comes first.
+  const LaunchInfo launch = read_launch_info();
+  const at::Device device = resolve_device(config.device);
+  set_num_threads(config.num_threads);
+  check_run_folder(config.run_folder, options.resume || !options.resume_from.empty());
+  check_metrics(fs::path(config.run_folder) / "metrics.jsonl");
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
+  const TrainingData data = open_training_data(config, *tokenizer);
+  check_validation_data(config, *tokenizer);
+  run_files(config, *tokenizer);
+  Model model(config.model, at::Device(at::kMeta), scalar_type(config.dtype));
+  const std::string start = check_start(config, options, *tokenizer, data, model);
+
+  std::string text = describe_parameters(config, model) + describe_memory(config);
+  if (const std::string slow = why_slow(config.dtype, device); !slow.empty())
+    text += fmt::format("note            {}\n", slow);
+  text += describe_data(config, data) + start + check_disk_space(config);
+  return text + describe_time(config, options.tokens_per_s, launch.world_size);
 }
 
 }  // namespace smoe

@@ -67,6 +67,10 @@ MetricsLog::MetricsLog(std::filesystem::path path, int64_t resumed_step) : path_
 
 MetricsLog::~MetricsLog() = default;
 
+void check_metrics(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path)) lines_up_to(path, 0, Rollbacks::kLikeOthers);
+}
+
 void MetricsLog::write_line(const std::string& json) { log_->append(json + "\n"); }
 
 // The line counts as one of the step that comes next: a run that is resumed from the same checkpoint fails

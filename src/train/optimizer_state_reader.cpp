@@ -157,6 +157,19 @@ void OptimizerStateReader::read(const StateSlice& slice) const {
              checkpoint_.string(), done, slice.name, slice.end);
 }
 
+void OptimizerStateReader::check_fits(const std::vector<NamedParameter>& parameters) const {
+  for (const NamedParameter& parameter : parameters) {
+    if (parameter.kind == ParameterKind::kBuffer) continue;
+    for (const char* moment : {".exp_avg", ".exp_avg_sq"}) {
+      const std::vector<int64_t>& found = shape(parameter.name + moment);
+      SMOE_CHECK(CheckpointError, found == parameter.tensor.sizes(),
+                 "{}: the optimizer state does not fit the model: {}{} has shape [{}], the model needs [{}]",
+                 checkpoint_.string(), parameter.name, moment, fmt::join(found, ", "),
+                 fmt::join(parameter.tensor.sizes(), ", "));
+    }
+  }
+}
+
 void OptimizerStateReader::restore(Optimizer& optimizer) const {
   std::vector<std::string> problems;
   std::set<std::string> expected;

@@ -112,9 +112,13 @@ struct DataIdentity {
   std::string tokenizer_hash;
 };
 
-// Loads weights, moments and counters of a verified checkpoint. Throws CheckpointError if the model section
-// of `config` (names the keys), the tokenizer or the data fingerprint is another one than the checkpoint's.
-// Other keys may differ; each is logged.
+// The counters of a verified checkpoint, if a run of `config` may go on from it. Throws CheckpointError if
+// the model section of `config` (names the keys), the tokenizer or the data fingerprint is another one than
+// the checkpoint's. Other keys may differ; each is logged.
+TrainState check_checkpoint(const std::filesystem::path& checkpoint, const TrainConfig& config,
+                            const DataIdentity& data);
+
+// The same, and loads weights and moments.
 TrainState load_checkpoint(const std::filesystem::path& checkpoint, const TrainConfig& config,
                            const DataIdentity& data, Model& model, Optimizer& optimizer);
 

@@ -32,4 +32,7 @@ class MetricsLog : public TrainCallback {
   std::unique_ptr<AppendLog> log_;
 };
 
+// Throws DataError as MetricsLog would for a file of an earlier run. No file is fine.
+void check_metrics(const std::filesystem::path& path);
+
 }  // namespace smoe

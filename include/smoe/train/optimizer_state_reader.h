@@ -29,6 +29,9 @@ class OptimizerStateReader {
   // Copies the range of `slice` into its values. Throws CheckpointError if the saved pieces leave a gap.
   void read(const StateSlice& slice) const;
 
+  // Throws CheckpointError unless there are both moments of every trained parameter, in its shape.
+  void check_fits(const std::vector<NamedParameter>& parameters) const;
+
   // Restores what `optimizer` holds. Throws CheckpointError listing missing, surplus and misshapen tensors.
   void restore(Optimizer& optimizer) const;
 
