@@ -46,7 +46,7 @@ MatmulPeak matmul_peak_of(const Samples& samples, int64_t products_per_sample) {
 }
 
 double share_of_peak(const SpeedRow& row, const MatmulPeak& peak) {
-  return row.useful_flops / row.samples.median().core_s / peak.per_core_s;
+  return row.useful_flops / row.samples.best().core_s / peak.per_core_s;
 }
 
 std::string speed_table(const SpeedReport& report) {

@@ -11,14 +11,16 @@ namespace smoe {
 
 class ExpertWeightGradients {
  public:
-  // Experts without rows get zeros; everything else is left to the threads, whose first product for an expert
-  // must overwrite. Keeps a reference to `work`.
-  ExpertWeightGradients(const ExpertWeights& weights, const ExpertSchedule& schedule, const ExpertWork& work)
-      : work_(work),
-        total_{at::empty_like(weights.gate_EhD), at::empty_like(weights.up_EhD),
-               at::empty_like(weights.down_EDh)},
-        continued_(work.num_threads()) {
-    for (int64_t expert = 0; expert < schedule.num_experts(); ++expert) {
+  // With `existing` gradients, defined all three, adds to them. Without, experts without rows get zeros;
+  // everything else is left to the threads. Keeps a reference to `work`.
+  ExpertWeightGradients(const ExpertWeights& weights, const ExpertSchedule& schedule, const ExpertWork& work,
+                        const ExpertWeights& existing)
+      : work_(work), adds_(existing.gate_EhD.defined()), total_(existing), continued_(work.num_threads()) {
+    if (!adds_) {
+      total_ = {at::empty_like(weights.gate_EhD), at::empty_like(weights.up_EhD),
+                at::empty_like(weights.down_EDh)};
+    }
+    for (int64_t expert = 0; !adds_ && expert < schedule.num_experts(); ++expert) {
       if (schedule.num_rows[expert] == 0) {
         total_.gate_EhD[expert].zero_();
         total_.up_EhD[expert].zero_();
@@ -33,10 +35,15 @@ class ExpertWeightGradients {
     }
   }
 
+  // Whether the first product of `thread` for `expert` must overwrite what is there.
+  bool begins_with_nothing(int64_t thread, int64_t expert) const {
+    return !adds_ || is_continued(thread, expert);
+  }
+
   // Where `thread` accumulates the gradients of `expert`.
   template <class Scalar>
   ExpertMatrices<Scalar> of(int64_t thread, int64_t expert, const Sizes& sizes) const {
-    if (work_.continues_expert(thread) && expert == first_expert(thread)) {
+    if (is_continued(thread, expert)) {
       return mutable_expert_matrices<Scalar>(continued_[thread], sizes, 0);
     }
     return mutable_expert_matrices<Scalar>(total_, sizes, expert);
@@ -54,9 +61,13 @@ class ExpertWeightGradients {
   }
 
  private:
+  bool is_continued(int64_t thread, int64_t expert) const {
+    return work_.continues_expert(thread) && expert == first_expert(thread);
+  }
   int64_t first_expert(int64_t thread) const { return work_.chunks[work_.first_chunk[thread]].expert; }
 
   const ExpertWork& work_;
+  bool adds_;
   ExpertWeights total_;
   std::vector<ExpertWeights> continued_;
 };

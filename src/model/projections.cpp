@@ -1,11 +1,11 @@
-#include "projections.h"
-
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "projections.h"
 #include "smoe/core/error.h"
+#include "smoe/model/in_place_gradients.h"
 #include "swiglu_kernels.h"
 
 namespace smoe {
@@ -22,6 +22,15 @@ at::Tensor with_last(const at::Tensor& flat_x, const at::Tensor& like) {
   std::vector<int64_t> sizes = like.sizes().vec();
   sizes.back() = flat_x.size(1);
   return flat_x.view(sizes);
+}
+
+// output_gradient^T * input: added to what the weight has already, or else returned.
+at::Tensor weight_gradient(const at::Tensor& weight_FD, const at::Tensor& output_gradient_NF,
+                           const at::Tensor& input_ND) {
+  at::Tensor sum_FD = gradient_to_add_to(weight_FD);
+  if (!sum_FD.defined()) return at::mm(output_gradient_NF.t(), input_ND);
+  sum_FD.addmm_(output_gradient_NF.t(), input_ND);
+  return {};
 }
 
 class ProjectFunction : public torch::autograd::Function<ProjectFunction> {
@@ -47,7 +56,9 @@ class ProjectFunction : public torch::autograd::Function<ProjectFunction> {
     for (size_t i = 0; i < output_gradients.size(); ++i) {
       const at::Tensor gradient_NF = flat(output_gradients[i]);
       const at::Tensor& weight_FD = saved[i + 1];
-      if (context->needs_input_grad(i + 1)) gradients[i + 1] = at::mm(gradient_NF.t(), saved[0]);
+      if (context->needs_input_grad(i + 1)) {
+        gradients[i + 1] = weight_gradient(weight_FD, gradient_NF, saved[0]);
+      }
       if (!context->needs_input_grad(0)) continue;
       if (gradients[0].defined()) {
         gradients[0].addmm_(gradient_NF, weight_FD);
@@ -79,7 +90,7 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "swiglu", [&] {
       for_each_piece_of(gate_NF.numel(), [&](int64_t begin, int64_t count) {
         swiglu_hidden(gate_NF.const_data_ptr<scalar_t>() + begin, up_NF.const_data_ptr<scalar_t>() + begin,
-                      hidden_NF.mutable_data_ptr<scalar_t>() + begin, count);
+                      hidden_NF.mutable_data_ptr<scalar_t>() + begin, count, scalar_t(1));
       });
     });
     context->save_for_backward({x_ND, gate_NF, up_NF, gate_FD, up_FD, down_DF});
@@ -98,16 +109,16 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
     const at::Tensor up_NF = at::empty_like(hidden_NF);
     AT_DISPATCH_FLOATING_TYPES(x_ND.scalar_type(), "swiglu_backward", [&] {
       for_each_piece_of(hidden_NF.numel(), [&](int64_t begin, int64_t count) {
-        swiglu_gradients(
+        swiglu_backward(
             saved[1].const_data_ptr<scalar_t>() + begin, saved[2].const_data_ptr<scalar_t>() + begin,
             hidden_NF.mutable_data_ptr<scalar_t>() + begin, gate_NF.mutable_data_ptr<scalar_t>() + begin,
-            up_NF.mutable_data_ptr<scalar_t>() + begin, count);
+            up_NF.mutable_data_ptr<scalar_t>() + begin, count, scalar_t(1));
       });
     });
     variable_list gradients(4);
-    if (context->needs_input_grad(1)) gradients[1] = at::mm(gate_NF.t(), x_ND);
-    if (context->needs_input_grad(2)) gradients[2] = at::mm(up_NF.t(), x_ND);
-    if (context->needs_input_grad(3)) gradients[3] = at::mm(gradient_ND.t(), hidden_NF);
+    if (context->needs_input_grad(1)) gradients[1] = weight_gradient(saved[3], gate_NF, x_ND);
+    if (context->needs_input_grad(2)) gradients[2] = weight_gradient(saved[4], up_NF, x_ND);
+    if (context->needs_input_grad(3)) gradients[3] = weight_gradient(saved[5], gradient_ND, hidden_NF);
     if (context->needs_input_grad(0)) {
       const at::Tensor input_gradient_ND = at::mm(gate_NF, saved[3]).addmm_(up_NF, saved[4]);
       gradients[0] = input_gradient_ND.view(context->saved_data["sizes"].toIntVector());

@@ -86,17 +86,22 @@ void check_arguments(const at::Tensor& x_ND, const ExpertWeights& weights, const
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Saves its inputs and nothing that grows with the number of selected experts.
+// Saves its inputs, and gate and up of the selected experts up to `max_kept_bytes`.
 class SparseExpertsFunction : public torch::autograd::Function<SparseExpertsFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const at::Tensor& gate_EhD,
                             const at::Tensor& up_EhD, const at::Tensor& down_EDh, const at::Tensor& mask_QE,
-                            const std::vector<TokenRange>& segments) {
+                            const std::vector<TokenRange>& segments, int64_t max_kept_bytes) {
     const at::Tensor ranges_Q2 = make_ranges_tensor(segments);
-    context->save_for_backward({x_ND, gate_EhD, up_EhD, down_EDh, mask_QE, ranges_Q2});
     const ExpertSchedule schedule = make_expert_schedule(mask_QE, ranges_Q2);
     const ExpertWeights weights{gate_EhD.contiguous(), up_EhD.contiguous(), down_EDh.contiguous()};
-    return routed_experts_cpu_forward(x_ND.contiguous(), weights, schedule);
+    const int64_t activation_bytes = 2 * schedule.total_rows * gate_EhD.size(1) * x_ND.element_size();
+    KeptActivations kept;
+    const at::Tensor y_ND = routed_experts_cpu_forward(x_ND.contiguous(), weights, schedule,
+                                                       activation_bytes <= max_kept_bytes ? &kept : nullptr);
+    context->save_for_backward(
+        {x_ND, gate_EhD, up_EhD, down_EDh, mask_QE, ranges_Q2, kept.gate_Rh, kept.up_Rh});
+    return y_ND;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& y_gradients) {
@@ -114,12 +119,13 @@ class SparseExpertsFunction : public torch::autograd::Function<SparseExpertsFunc
     const bool adds = existing.gate_EhD.defined() && existing.up_EhD.defined() && existing.down_EDh.defined();
     const RoutedExpertGradients gradients =
         routed_experts_cpu_backward(y_gradients[0].contiguous(), x_ND, weights, schedule, saved[4].size(0),
-                                    needed, adds ? existing : ExpertWeights{});
+                                    needed, adds ? existing : ExpertWeights{}, {saved[6], saved[7]});
     return {gradients.x_ND,
             gradients.weights.gate_EhD,
             gradients.weights.up_EhD,
             gradients.weights.down_EDh,
             gradients.mask_QE.to(saved[4].scalar_type()),
+            at::Tensor(),
             at::Tensor()};
   }
 };
@@ -179,11 +185,15 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
 }
 
 at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights,
-                                 const at::Tensor& mask_QE, const std::vector<TokenRange>& segments) {
+                                 const at::Tensor& mask_QE, const std::vector<TokenRange>& segments,
+                                 int64_t max_kept_bytes) {
   check_arguments(x_ND, weights, mask_QE, segments);
   if (x_ND.is_cpu() && x_ND.scalar_type() != at::kBFloat16) {
+    // Without a backward there is nobody to keep activations for.
+    const bool tracking = at::GradMode::is_enabled() && (x_ND.requires_grad() || mask_QE.requires_grad() ||
+                                                         weights.gate_EhD.requires_grad());
     return SparseExpertsFunction::apply(x_ND, weights.gate_EhD, weights.up_EhD, weights.down_EDh, mask_QE,
-                                        segments);
+                                        segments, tracking ? max_kept_bytes : -1);
   }
   // The sizes depend on the mask, which has to come to the host for that.
   const at::Tensor selected_QE = mask_QE.detach().ne(0);

@@ -1,5 +1,6 @@
 #include "smoe/routing/soft_top_k.h"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
@@ -19,6 +20,7 @@ class SoftTopKFunction : public torch::autograd::Function<SoftTopKFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& scores_RE, const at::Tensor& sums_R,
                             double temperature, SoftTopKKind kind) {
+    RECORD_USER_SCOPE("smoe::soft top-k");
     const at::Tensor lambda_RE = scores_RE.is_cpu()
                                      ? soft_top_k_forward_rows(scores_RE, sums_R, temperature, kind)
                                      : soft_top_k_forward_tensor(scores_RE, sums_R, temperature, kind);
@@ -29,6 +31,7 @@ class SoftTopKFunction : public torch::autograd::Function<SoftTopKFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    RECORD_USER_SCOPE("smoe::soft top-k");
     SMOE_CHECK(NumericError, !at::GradMode::is_enabled(),
                "soft_top_k has a first derivative only: call backward without create_graph");
     const at::Tensor lambda_RE = context->get_saved_variables().at(0);

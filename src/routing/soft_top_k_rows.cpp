@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "row_tasks.h"
 #include "smoe/core/error.h"
 #include "smoe/routing/soft_top_k_solvers.h"
 
@@ -13,7 +14,6 @@
 namespace smoe {
 namespace {
 
-constexpr int64_t kRowsPerTask = 64;
 // Independent partial sums, which let the compiler vectorise a reduction without reordering it freely.
 constexpr int64_t kLanes = 8;
 
@@ -220,7 +220,7 @@ at::Tensor soft_top_k_forward_rows(const at::Tensor& scores_RE, const at::Tensor
     const double* const sums = sums_R.const_data_ptr<double>();
     scalar_t* const lambda = lambda_RE.mutable_data_ptr<scalar_t>();
     if (kind == SoftTopKKind::kEntropy) {
-      at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, num_rows, rows_per_task(size), [&](int64_t begin, int64_t end) {
         for (int64_t offset = begin * size; offset < end * size; offset += size) {
           subtract_maximum(scores + offset, lambda + offset, size, temperature);
         }
@@ -228,7 +228,7 @@ at::Tensor soft_top_k_forward_rows(const at::Tensor& scores_RE, const at::Tensor
       // One call over all rows, because ATen's exponential is vectorised and the standard library's is not.
       lambda_RE.exp_();
     }
-    at::parallel_for(0, num_rows, kRowsPerTask, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows, rows_per_task(size), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const scalar_t* const in = scores + row * size;
         scalar_t* const out = lambda + row * size;
@@ -254,7 +254,7 @@ at::Tensor soft_top_k_backward_rows(const at::Tensor& gradient_RE, const at::Ten
     const scalar_t* const gradient = gradient_contiguous_RE.const_data_ptr<scalar_t>();
     const scalar_t* const lambda = lambda_RE.const_data_ptr<scalar_t>();
     scalar_t* const out = scores_gradient_RE.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, lambda_RE.size(0), kRowsPerTask, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, lambda_RE.size(0), rows_per_task(size), [&](int64_t begin, int64_t end) {
       for (int64_t offset = begin * size; offset < end * size; offset += size) {
         if (kind == SoftTopKKind::kEntropy) {
           backward_row<SoftTopKKind::kEntropy>(gradient + offset, lambda + offset, out + offset, size,

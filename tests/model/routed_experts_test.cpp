@@ -27,6 +27,7 @@ using ::testing::HasSubstr;
 using Path = std::function<at::Tensor(const Case&)>;
 
 at::Tensor sparse(const Case& c) { return routed_experts_sparse(c.x, c.weights, c.mask, c.segments); }
+at::Tensor recomputing(const Case& c) { return routed_experts_sparse(c.x, c.weights, c.mask, c.segments, 0); }
 at::Tensor dense(const Case& c) { return routed_experts_masked_dense(c.x, c.weights, c.mask, c.segments); }
 
 // Output and all gradients; the mask's only where an expert was computed.
@@ -173,7 +174,10 @@ void expect_finite_differences(const Path& path, bool selected_only) {
   check(c.mask, actual.mask, "mask");
 }
 
-TEST(RoutedExpertsGradient, SparsePathMatchesFiniteDifferences) { expect_finite_differences(sparse, true); }
+TEST(RoutedExpertsGradient, SparsePathMatchesFiniteDifferences) {
+  expect_finite_differences(sparse, true);
+  expect_finite_differences(recomputing, true);
+}
 TEST(RoutedExpertsGradient, DensePathMatchesFiniteDifferences) { expect_finite_differences(dense, false); }
 
 TEST(RoutedExperts, MaskGradientsOfAllAndSelectedDifferOnUnselectedEntriesOnly) {
@@ -246,9 +250,24 @@ MemoryUse measure_memory(const Path& path, int64_t k) {
   return use;
 }
 
+TEST(RoutedExperts, RecomputedActivationsAreThoseThatWouldHaveBeenKept) {
+  const Case c =
+      make_case({.num_tokens = 90, .dim = 8, .num_experts = 5, .expert_dim = 4, .k = 3, .segment_length = 16},
+                41, at::kFloat);
+  const at::Tensor y_gradient = at::randn_like(c.x);
+  EXPECT_TRUE(at::equal(sparse(c), recomputing(c)));
+  const auto kept = gradients(sparse(c), c, y_gradient);
+  const auto recomputed = gradients(recomputing(c), c, y_gradient);
+  EXPECT_TRUE(at::equal(kept.x, recomputed.x));
+  EXPECT_TRUE(at::equal(kept.gate, recomputed.gate));
+  EXPECT_TRUE(at::equal(kept.up, recomputed.up));
+  EXPECT_TRUE(at::equal(kept.down, recomputed.down));
+  EXPECT_TRUE(at::equal(kept.mask, recomputed.mask));
+}
+
 TEST(RoutedExperts, MemoryOfTheSparsePathDoesNotGrowWithTheNumberOfActiveExperts) {
-  const MemoryUse few = measure_memory(sparse, 2);
-  const MemoryUse many = measure_memory(sparse, 16);
+  const MemoryUse few = measure_memory(recomputing, 2);
+  const MemoryUse many = measure_memory(recomputing, 16);
   EXPECT_EQ(few.held_bytes, many.held_bytes);
   // Scratch blocks grow with the rows of a chunk, up to its limit.
   EXPECT_LT(many.peak_bytes, few.peak_bytes + (int64_t{1} << 19));

@@ -35,8 +35,8 @@ struct SpeedReport {
   std::vector<SpeedRow> rows;
 };
 
-// Useful FLOP/s as a share of the matmul peak, by the median in core-seconds: steadier than the wall where
-// other processes run.
+// Useful FLOP/s as a share of the matmul peak, in core-seconds, of the best repetition of both: other
+// processes on the machine can only make either slower.
 double share_of_peak(const SpeedRow& row, const MatmulPeak& peak);
 
 // Terminal table: a row for each contestant with its times, rates, and how many times faster it is than

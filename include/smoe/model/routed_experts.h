@@ -39,14 +39,18 @@ at::Tensor routed_experts_masked_dense(const at::Tensor& x_ND, const ExpertWeigh
                                        const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
 
 // Computes only experts whose mask entry is not 0, forward and backward; entries that are 0 get a zero mask
-// gradient. Keeps its inputs for the backward and recomputes the hidden activations, so memory does not grow
-// with the number of active experts. Differentiable once.
+// gradient. Keeps its inputs for the backward. The activations before the SwiGLU are kept too where they take
+// at most `max_kept_bytes` (CPU only), and else computed a second time: 2 of 11 products more, but memory
+// that does not grow with the number of active experts. The result is the same bit for bit. Differentiable
+// once.
 //
 // CPU in float32 and float64: fused loops; the same result for the same number of threads, bit for bit. CUDA,
 // and bfloat16 anywhere (D and h multiples of 8): grouped matrix products, after the counts of the mask have
 // come to the host. Rows are added in a fixed order there too.
+inline constexpr int64_t kMaxKeptExpertBytes = int64_t{24} << 20;
 at::Tensor routed_experts_sparse(const at::Tensor& x_ND, const ExpertWeights& weights,
-                                 const at::Tensor& mask_QE, const std::vector<TokenRange>& segments);
+                                 const at::Tensor& mask_QE, const std::vector<TokenRange>& segments,
+                                 int64_t max_kept_bytes = kMaxKeptExpertBytes);
 
 // The grouped products of routed_experts_sparse where the host knows the counts before: `selected_QE` (bool)
 // is the set of entries to compute, exactly as many a segment as the layout says (unchecked: that would mean

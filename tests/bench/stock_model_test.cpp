@@ -1,0 +1,74 @@
+// The yardstick of the benchmarks computes what the library computes.
+#include "smoe/bench/stock_model.h"
+
+#include <gtest/gtest.h>
+
+#include "smoe/bench/bench_config.h"
+#include "smoe/train/loss.h"
+
+namespace smoe {
+namespace {
+
+BenchConfig small_config(bool grouped_queries) {
+  BenchConfig config;
+  config.model.vocab_size = 50;
+  config.model.dim = 16;
+  config.model.num_heads = 4;
+  config.model.num_kv_heads = grouped_queries ? 2 : 4;
+  config.model.qk_norm = grouped_queries;
+  config.model.head_dim = 8;
+  config.model.num_dense_layers = 1;
+  config.model.dense_ffn_dim = 24;
+  config.model.num_moe_layers = 2;
+  config.model.num_experts = 6;
+  config.model.expert_dim = 4;
+  config.model.budgets = {{"small", 2}, {"large", 5}};
+  config.model.tied_embeddings = false;
+  config.model.routing.segment_length = 8;
+  config.bench = {2, 32};
+  return config;
+}
+
+class StockModelTest : public ::testing::TestWithParam<std::tuple<StockExperts, bool>> {};
+
+TEST_P(StockModelTest, GivesTheLossAndGradientsOfTheLibrary) {
+  const auto& [experts, grouped_queries] = GetParam();
+  const BenchConfig config = small_config(grouped_queries);
+  Model model(config.model, at::kCPU, at::kFloat);
+  model.initialize(3);
+  const Batch batch = random_batch(config, 4);
+  const StockModel stock(model, experts);
+  for (int64_t budget = 0; budget < 2; ++budget) {
+    const ModelInput input = input_at_budget(batch, config, budget);
+    const auto gradients_of = [&](const at::Tensor& loss) {
+      loss.backward();
+      std::vector<at::Tensor> gradients;
+      for (const NamedParameter& parameter : model.parameters()) {
+        at::Tensor tensor = parameter.tensor;
+        gradients.push_back(tensor.grad().defined() ? tensor.grad().clone() : at::zeros_like(tensor));
+        tensor.mutable_grad().reset();
+      }
+      return gradients;
+    };
+    const at::Tensor hidden_ND = model.forward(input).hidden_BTD.flatten(0, 1);
+    const at::Tensor loss =
+        head_cross_entropy(hidden_ND, model.output_weight(), batch.targets_BT.flatten(), at::ones({64}), {})
+            .weighted_loss;
+    const at::Tensor stock_loss = stock.loss(stock.forward(input), batch.targets_BT);
+    EXPECT_NEAR(loss.item<float>(), stock_loss.item<float>(), 1e-3);
+    const std::vector<at::Tensor> expected = gradients_of(loss);
+    const std::vector<at::Tensor> found = gradients_of(stock_loss);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-3, 1e-3)) << model.parameters()[i].name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllCompositions, StockModelTest,
+                         ::testing::Combine(::testing::Values(StockExperts::kMaskedDense,
+                                                              StockExperts::kGathered,
+                                                              StockExperts::kGrouped),
+                                            ::testing::Bool()));
+
+}  // namespace
+}  // namespace smoe
