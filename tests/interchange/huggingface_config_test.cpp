@@ -107,6 +107,18 @@ TEST(HuggingFaceConfig, UnknownKeysAreRefusedUnlessIgnored) {
   EXPECT_NO_THROW(from_huggingface_config(config, "config.json", {"logit_softcap"}));
 }
 
+TEST(HuggingFaceConfig, KeysOfPublishedModelsThatChangeNothingAreTaken) {
+  nlohmann::json config = llama();
+  config.update({{"_name_or_path", "x"},
+                 {"is_llama_config", true},
+                 {"rope_interleaved", false},
+                 {"transformers.js_config", {{"dtype", "q4"}}},
+                 {"pretraining_tp", 1},
+                 {"head_dim", nullptr}});
+  EXPECT_NO_THROW(from_huggingface_config(config, ""));
+  EXPECT_THAT(error_with(config, "rope_interleaved", true), HasSubstr("rope_interleaved is true"));
+}
+
 TEST(HuggingFaceConfig, WrongTypesAndMissingShapesAreAllReported) {
   nlohmann::json config = llama();
   config.erase("hidden_size");
