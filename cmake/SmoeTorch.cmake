@@ -56,6 +56,8 @@ endif()
 # which is not instrumented, and would take every parallel loop for a race.
 if(NOT SMOE_BUILD_FUZZERS AND NOT SMOE_SANITIZE_THREADS)
   target_compile_options(smoe_torch INTERFACE -fopenmp)
+else()
+  target_compile_options(smoe_torch INTERFACE -fopenmp-simd)  # vectorised loops, no runtime
 endif()
 target_link_libraries(smoe_torch INTERFACE ${_smoe_openmp})
 set(_smoe_torch_rpath ${_smoe_torch_dir}/lib)
