@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
   app.add_option("--counting", counting, "what an active size counts")
       ->capture_default_str()
       ->check(CLI::IsMember({"non_embedding", "with_embedding"}));
-  app.add_option("--world-size", options.world_size, "processes that share the training state evenly")
+  app.add_option("--world-size", options.world_size,
+                 "processes of a shard group: memory of each under every distributed.zero_stage")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", json, "exact numbers as JSON");

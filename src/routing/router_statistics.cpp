@@ -73,6 +73,35 @@ void RouterStatistics::add(const RoutingPlan& plan, const SegmentMap& segments) 
   }
 }
 
+at::Tensor RouterStatistics::sums() const {
+  const at::Tensor counts = at::tensor(
+      {static_cast<double>(num_segments_), static_cast<double>(num_nonempty_), selected_, saturated_,
+       soft_selected_, overlap_, overlap_pairs_, static_cast<double>(num_logit_segments_)},
+      at::kDouble);
+  return at::cat({counts, load_LE_.to(at::kDouble).flatten(), normalized_load_LE_.flatten(),
+                  logit_sum_LE_.flatten(), logit_square_sum_LE_.flatten()});
+}
+
+void RouterStatistics::set_sums(const at::Tensor& sums) {
+  const int64_t size = load_LE_.numel();
+  constexpr int64_t kNumCounts = 8;
+  SMOE_ASSERT(sums.numel() == kNumCounts + 4 * size);
+  const double* const count = sums.const_data_ptr<double>();
+  num_segments_ = static_cast<int64_t>(count[0]);
+  num_nonempty_ = static_cast<int64_t>(count[1]);
+  selected_ = count[2];
+  saturated_ = count[3];
+  soft_selected_ = count[4];
+  overlap_ = count[5];
+  overlap_pairs_ = count[6];
+  num_logit_segments_ = static_cast<int64_t>(count[7]);
+  int64_t offset = kNumCounts;
+  for (at::Tensor* tensor_LE : {&load_LE_, &normalized_load_LE_, &logit_sum_LE_, &logit_square_sum_LE_}) {
+    tensor_LE->copy_(sums.narrow(0, offset, size).view(tensor_LE->sizes()));
+    offset += size;
+  }
+}
+
 RouterPanel RouterStatistics::panel() const {
   RouterPanel panel;
   const int64_t num_experts = load_LE_.size(1);

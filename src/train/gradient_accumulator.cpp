@@ -1,12 +1,15 @@
 #include "smoe/train/gradient_accumulator.h"
 
 #include <algorithm>
+#include <csignal>
 #include <numeric>
 
 #include "smoe/core/error.h"
 #include "smoe/core/random.h"
+#include "smoe/model/in_place_gradients.h"
 #include "smoe/train/loss.h"
 #include "smoe/train/model_input.h"
+#include "smoe/train/stop_signal.h"
 
 namespace smoe {
 namespace {
@@ -33,6 +36,13 @@ std::pair<RoutingPlan, SegmentMap> rows_of_budget(const RoutingPlan& plan, const
   RoutingPlan part{select(plan.mask_QLE), select(plan.soft_QLE), select(plan.logits_QLE),
                    plan.count_Q.index_select(0, index_Q)};
   return {std::move(part), std::move(segments)};
+}
+
+void sum_segment_load(Communicator& all, SegmentLoad& load) {
+  all.all_reduce_sum(load.load_LE, "segment loads");
+  const at::Tensor num_segments = at::full({1}, load.num_segments, at::kLong);
+  all.all_reduce_sum(num_segments, "numbers of segments");
+  load.num_segments = num_segments.item<int64_t>();
 }
 
 }  // namespace
@@ -71,9 +81,11 @@ struct GradientAccumulator::Totals {
   std::vector<RouterStatistics>* panels = nullptr;
 };
 
-GradientAccumulator::GradientAccumulator(const Model& model, const TrainConfig& config)
+GradientAccumulator::GradientAccumulator(const Model& model, const TrainConfig& config,
+                                         std::shared_ptr<DataParallel> parallel)
     : model_(model),
       config_(config),
+      parallel_(parallel && parallel->is_distributed() ? std::move(parallel) : nullptr),
       weights_(loss_weights(config)),
       sampler_(config.budget_sampling, num_budgets(config.model), static_cast<uint64_t>(config.seed)) {
   SMOE_ASSERT(static_cast<int64_t>(weights_.size()) == num_budgets(config.model));
@@ -97,7 +109,7 @@ std::vector<GradientAccumulator::Pass> GradientAccumulator::passes(const Batch& 
 
 bool GradientAccumulator::needs_global_loads(const Batch& batch) const {
   const ModelConfig& model = config_.model;
-  const bool has_parts = batch.num_rows() > config_.micro_batch_size;
+  const bool has_parts = parallel_ != nullptr || batch.num_rows() > config_.micro_batch_size;
   if (model.architecture == Architecture::kVanillaMoe) {
     return model.token_router.load_balance_weight > 0.0 && (has_parts || sampler_.num_replicas() > 1);
   }
@@ -108,7 +120,7 @@ bool GradientAccumulator::needs_global_loads(const Batch& batch) const {
 std::vector<int64_t> GradientAccumulator::budgets_of(const Pass& pass, const StepPosition& at) const {
   std::vector<int64_t> budgets;
   for (int64_t row = 0; row < pass.count; ++row) {
-    budgets.push_back(sampler_.budget(pass.replica, at.position + pass.begin + row, at.step));
+    budgets.push_back(sampler_.budget(pass.replica, at.position + at.first_row + pass.begin + row, at.step));
   }
   return budgets;
 }
@@ -153,6 +165,12 @@ void GradientAccumulator::count_expert_loads(const Batch& batch, const std::vect
     if (!output.token_router) continue;
     const at::Tensor& selected_LE = output.token_router->selected_count_LE;
     count_LE = count_LE.defined() ? count_LE + selected_LE : selected_LE;
+  }
+  if (parallel_ != nullptr) {
+    if (count_LE.defined()) parallel_->all().all_reduce_sum(count_LE.contiguous(), "expert loads");
+    for (SegmentLoad& load : totals.segment_loads) {
+      if (load.load_LE.defined()) sum_segment_load(parallel_->all(), load);
+    }
   }
   if (count_LE.defined()) {
     totals.expert_share_LE = count_LE.to(at::kFloat) / count_LE.sum(1, /*keepdim=*/true).to(at::kFloat);
@@ -213,6 +231,8 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
       head_cross_entropy(hidden_ND, model_.output_weight(), rows.targets_BT.flatten(), weights_N,
                          {config_.loss.z_loss_weight, config_.loss.head_chunk_tokens});
   const at::Tensor auxiliary = auxiliary_loss(output, pass, controls, totals);
+  // Between processes the gradients are summed by hooks, which in-place addition would pass by.
+  const InPlaceGradients in_place(parallel_ == nullptr || !parallel_->is_sending());
   (auxiliary.defined() ? head.weighted_loss + auxiliary : head.weighted_loss).backward();
 
   totals.loss.add_(head.weighted_loss.detach());
@@ -224,13 +244,53 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
   if (totals.panels != nullptr) add_to_panels(*output.plan, input, *totals.panels);
 }
 
+GradientAccumulator::Split GradientAccumulator::agree_on_split(const Batch& batch,
+                                                               std::vector<Pass>& all_passes) const {
+  const int64_t num_passes = static_cast<int64_t>(all_passes.size());
+  if (parallel_ == nullptr) return {batch.num_targets(), batch.tokens_BT.numel(), 0, num_passes};
+  constexpr int64_t kFields = 4;
+  const int64_t num_segments = make_segments(batch, config_.model.routing.segment_length).num_segments();
+  const at::Tensor own =
+      at::tensor({batch.num_targets(), batch.tokens_BT.numel(), num_segments, num_passes}, at::kLong);
+  const at::Tensor of_all = at::empty({kFields * parallel_->world_size()}, at::kLong);
+  parallel_->all().all_gather(of_all, own, "sizes of the batch");
+  Split split;
+  const int64_t* value = of_all.const_data_ptr<int64_t>();
+  for (int64_t rank = 0; rank < parallel_->world_size(); ++rank, value += kFields) {
+    split.num_targets += value[0];
+    split.num_tokens += value[1];
+    if (rank < parallel_->rank()) split.first_segment += value[2];
+    split.most_passes = std::max(split.most_passes, value[3]);
+  }
+  for (Pass& pass : all_passes) pass.first_segment += split.first_segment;
+  return split;
+}
+
+void GradientAccumulator::run_passes(const Batch& batch, const std::vector<Pass>& all_passes,
+                                     const StepPosition& at, int64_t most_passes, Totals& totals) {
+  for (const Pass& pass : all_passes) {
+    if (parallel_ != nullptr) parallel_->begin_backward(&pass == &all_passes.back());
+    run_pass(batch, pass, at, totals);
+    if (parallel_ != nullptr) parallel_->end_backward();
+  }
+  if (parallel_ == nullptr) return;
+  // A process with fewer sequences adds nothing to the passes that the others make together.
+  const int64_t own_passes = static_cast<int64_t>(all_passes.size());
+  for (int64_t i = own_passes; parallel_->every_pass_counts() && i < most_passes; ++i) {
+    parallel_->begin_backward(i + 1 == most_passes);
+    parallel_->end_backward();
+  }
+  parallel_->finish_gradients();
+}
+
 StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPosition& at,
                                            std::vector<RouterStatistics>* panels) {
-  const std::vector<Pass> all_passes = passes(batch);
+  std::vector<Pass> all_passes = passes(batch);
   const at::TensorOptions options = at::TensorOptions(model_.device()).dtype(at::kDouble);
+  const Split split = agree_on_split(batch, all_passes);
   StepLosses losses;
-  losses.unique_targets = batch.num_targets();
-  losses.processed_tokens = batch.tokens_BT.numel() * sampler_.num_replicas();
+  losses.unique_targets = split.num_targets;
+  losses.processed_tokens = split.num_tokens * sampler_.num_replicas();
   Totals totals;
   totals.denominator = static_cast<double>(losses.unique_targets * sampler_.num_replicas());
   totals.router_tokens = losses.processed_tokens;
@@ -239,13 +299,49 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   totals.router_z_loss = at::zeros({}, options);
   totals.panels = panels;
   SMOE_CHECK(DataError, losses.unique_targets > 0,
-             "step {}: the {} sequences from position {} have no target token", at.step, batch.num_rows(),
-             at.position);
+             "step {}: the sequences from position {} have no target token", at.step, at.position);
   if (needs_global_loads(batch)) count_expert_loads(batch, all_passes, at, totals);
-  for (const Pass& pass : all_passes) run_pass(batch, pass, at, totals);
+  run_passes(batch, all_passes, at, split.most_passes, totals);
 
   read_losses(batch, all_passes, totals, losses);
+  if (parallel_ == nullptr) return losses;
+  const int signal = at.stop == nullptr ? 0 : at.stop->received();
+  losses.signals = {signal == SIGINT, signal == SIGTERM};
+  sum_over_processes(losses, panels);
   return losses;
+}
+
+// One operation for all that is reported of a step. Counts are exact in float64.
+void GradientAccumulator::sum_over_processes(StepLosses& losses,
+                                             std::vector<RouterStatistics>* panels) const {
+  std::vector<double> values = {losses.loss, losses.balance_loss, losses.router_z_loss};
+  for (const bool signal : losses.signals) values.push_back(signal ? 1.0 : 0.0);
+  values.insert(values.end(), losses.cross_entropy_sums.begin(), losses.cross_entropy_sums.end());
+  values.insert(values.end(), losses.num_targets.begin(), losses.num_targets.end());
+  std::vector<at::Tensor> parts = {at::tensor(values, at::kDouble)};
+  if (losses.load_LE.defined()) parts.push_back(losses.load_LE.to(at::kCPU, at::kDouble).flatten());
+  for (size_t i = 0; panels != nullptr && i < panels->size(); ++i) parts.push_back((*panels)[i].sums());
+  const at::Tensor sums = at::cat(parts);
+  parallel_->all().all_reduce_sum(sums, "losses");
+
+  const double* value = sums.const_data_ptr<double>();
+  losses.loss = *value++;
+  losses.balance_loss = *value++;
+  losses.router_z_loss = *value++;
+  for (bool& signal : losses.signals) signal = *value++ > 0.0;
+  for (double& sum : losses.cross_entropy_sums) sum = *value++;
+  for (int64_t& count : losses.num_targets) count = static_cast<int64_t>(*value++);
+  int64_t offset = static_cast<int64_t>(values.size());
+  if (losses.load_LE.defined()) {
+    const int64_t size = losses.load_LE.numel();
+    losses.load_LE.copy_(sums.narrow(0, offset, size).view(losses.load_LE.sizes()));
+    offset += size;
+  }
+  for (size_t i = 0; panels != nullptr && i < panels->size(); ++i) {
+    const int64_t size = (*panels)[i].sums().numel();
+    (*panels)[i].set_sums(sums.narrow(0, offset, size));
+    offset += size;
+  }
 }
 
 // The only place of a step where the host waits for the device, and it does so once.

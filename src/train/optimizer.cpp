@@ -33,27 +33,24 @@ double learning_rate_scale(const OptimizerConfig& config, ParameterKind kind, in
 
 Optimizer::Optimizer(const OptimizerConfig& config, const std::vector<NamedParameter>& parameters,
                      int64_t dim)
-    : config_(config) {
-  SMOE_ASSERT(!parameters.empty());
-  step_ = at::zeros({}, parameters.front().tensor.options().dtype(at::kFloat).requires_grad(false));
-  for (const NamedParameter& parameter : parameters) {
-    if (parameter.kind == ParameterKind::kBuffer) continue;
-    const bool is_weight =
-        parameter.kind == ParameterKind::kMatrix || parameter.kind == ParameterKind::kRouter;
-    Group& group = group_of(learning_rate_scale(config, parameter.kind, dim),
+    : Optimizer(config,
+                std::make_shared<DataParallel>(parameters, Communicator::single(), DistributedConfig{}),
+                dim) {}
+
+Optimizer::Optimizer(const OptimizerConfig& config, std::shared_ptr<DataParallel> parallel, int64_t dim)
+    : config_(config), parallel_(std::move(parallel)) {
+  for (const ParameterSlice& slice : parallel_->slices()) {
+    const bool is_weight = slice.kind == ParameterKind::kMatrix || slice.kind == ParameterKind::kRouter;
+    Group& group = group_of(learning_rate_scale(config, slice.kind, dim),
                             is_weight || config.decay_embeddings_and_norms);
-    at::Tensor tensor = parameter.tensor;
     // The values themselves where they are exact enough, else a copy.
-    const at::Tensor weights =
-        tensor.detach().to(at::promote_types(tensor.scalar_type(), at::kFloat));
-    if (weights.scalar_type() != tensor.scalar_type()) tensor.set_grad_dtype(weights.scalar_type());
-    tensor.mutable_grad() = at::zeros_like(weights);
-    group.names.push_back(parameter.name);
-    group.parameters.push_back(tensor);
+    const at::Tensor weights = slice.values.to(at::promote_types(slice.values.scalar_type(), at::kFloat));
+    group.slices.push_back(slice);
     group.weights.push_back(weights);
     group.first_moments.push_back(at::zeros_like(weights));
     group.second_moments.push_back(at::zeros_like(weights));
   }
+  step_ = at::zeros({}, parallel_->options().dtype(at::kFloat));
 }
 
 Optimizer::Group& Optimizer::group_of(double scale, bool decays) {
@@ -70,8 +67,8 @@ Optimizer::Group& Optimizer::group_of(double scale, bool decays) {
 void Optimizer::take_weights() {
   const at::NoGradGuard no_gradient;
   for (Group& group : groups_) {
-    for (size_t i = 0; i < group.names.size(); ++i) {
-      if (group.has_master(i)) group.weights[i].copy_(group.parameters[i]);
+    for (size_t i = 0; i < group.slices.size(); ++i) {
+      if (group.has_master(i)) group.weights[i].copy_(group.slices[i].values);
     }
   }
 }
@@ -79,42 +76,41 @@ void Optimizer::take_weights() {
 void Optimizer::round_masters(Group& group) {
   const at::NoGradGuard no_gradient;
   std::vector<at::Tensor> rounded, masters;
-  for (size_t i = 0; i < group.names.size(); ++i) {
+  for (size_t i = 0; i < group.slices.size(); ++i) {
     if (!group.has_master(i)) continue;
-    rounded.push_back(group.parameters[i].detach());
+    rounded.push_back(group.slices[i].values);
     masters.push_back(group.weights[i]);
   }
   if (!masters.empty()) at::_foreach_copy_(rounded, masters);
 }
 
-void Optimizer::zero_gradients() {
-  // In place: a parameter that no token reached keeps a gradient of zeros, so it still decays.
-  for (Group& group : groups_) {
-    for (at::Tensor& parameter : group.parameters) parameter.mutable_grad().zero_();
-  }
-}
+void Optimizer::zero_gradients() { parallel_->zero_gradients(); }
 
 double Optimizer::gradient_norm() const {
   std::vector<at::Tensor> norms;
   for (const Group& group : groups_) {
-    for (const at::Tensor& parameter : group.parameters) {
-      norms.push_back(at::linalg_vector_norm(parameter.grad()).to(at::kDouble));
-    }
+    for (const ParameterSlice& slice : group.slices)
+      norms.push_back(at::linalg_vector_norm(slice.gradient()).to(at::kDouble));
   }
-  return at::linalg_vector_norm(at::stack(norms)).item<double>();
+  if (parallel_->holds_whole_parameters()) return at::linalg_vector_norm(at::stack(norms)).item<double>();
+  // A process may hold nothing but padding.
+  const at::Tensor square = norms.empty() ? at::zeros({}, parallel_->options().dtype(at::kDouble))
+                                          : at::stack(norms).square().sum();
+  parallel_->sum_over_shards(square, "gradient norm");
+  return std::sqrt(square.item<double>());
 }
 
 void Optimizer::clip_gradients(double norm) {
   if (config_.clip_norm == 0.0 || norm <= config_.clip_norm) return;
-  for (Group& group : groups_) {
-    for (at::Tensor& parameter : group.parameters) parameter.mutable_grad().mul_(config_.clip_norm / norm);
+  for (const Group& group : groups_) {
+    for (const ParameterSlice& slice : group.slices) slice.gradient().mul_(config_.clip_norm / norm);
   }
 }
 
 std::string Optimizer::first_non_finite_gradient() const {
   for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.parameters.size(); ++i) {
-      if (has_non_finite(group.parameters[i].grad())) return group.names[i];
+    for (const ParameterSlice& slice : group.slices) {
+      if (has_non_finite(slice.gradient())) return slice.name;
     }
   }
   return {};
@@ -125,11 +121,12 @@ void Optimizer::step(double multiplier) {
   step_.add_(1.0);
   ++num_steps_;
   for (Group& group : groups_) update_group(group, multiplier);
+  parallel_->gather_parameters();
 }
 
 void Optimizer::update_group(Group& group, double multiplier) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
+  for (const ParameterSlice& slice : group.slices) gradients.push_back(slice.gradient());
   std::vector<at::Tensor>& values = group.weights;
   const double peak = group.scale * config_.learning_rate;
   const double decay = group.decays ? config_.weight_decay : 0.0;
@@ -145,36 +142,32 @@ void Optimizer::update_group(Group& group, double multiplier) {
 }
 
 std::vector<StateSlice> Optimizer::state_slices() const {
-  std::vector<StateSlice> slices;
+  std::vector<StateSlice> states;
   for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.names.size(); ++i) {
-      const at::Tensor& first = group.first_moments[i];
-      const std::vector<int64_t> shape = first.sizes().vec();
-      slices.push_back({group.names[i] + ".exp_avg", shape, 0, first.numel(), first});
-      slices.push_back({group.names[i] + ".exp_avg_sq", shape, 0, first.numel(), group.second_moments[i]});
-      if (group.has_master(i)) {
-        slices.push_back({group.names[i] + ".master", shape, 0, first.numel(), group.weights[i]});
-      }
+    for (size_t i = 0; i < group.slices.size(); ++i) {
+      const ParameterSlice& slice = group.slices[i];
+      const auto add = [&](const char* name, const at::Tensor& values) {
+        states.push_back({slice.name + name, slice.shape, slice.begin, slice.end, values});
+      };
+      add(".exp_avg", group.first_moments[i]);
+      add(".exp_avg_sq", group.second_moments[i]);
+      if (group.has_master(i)) add(".master", group.weights[i]);
     }
   }
-  return slices;
+  return states;
 }
 
 void Optimizer::restore(int64_t num_steps) {
   num_steps_ = num_steps;
   step_.fill_(static_cast<double>(num_steps));
   for (Group& group : groups_) round_masters(group);
+  parallel_->gather_parameters();
 }
 
 TensorList Optimizer::state() const {
+  SMOE_ASSERT(parallel_->holds_whole_parameters());
   TensorList tensors;
-  for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.names.size(); ++i) {
-      tensors.emplace_back(group.names[i] + ".exp_avg", group.first_moments[i]);
-      tensors.emplace_back(group.names[i] + ".exp_avg_sq", group.second_moments[i]);
-      if (group.has_master(i)) tensors.emplace_back(group.names[i] + ".master", group.weights[i]);
-    }
-  }
+  for (const StateSlice& slice : state_slices()) tensors.emplace_back(slice.name, slice.values);
   tensors.emplace_back("step", step_);
   return tensors;
 }

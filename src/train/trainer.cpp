@@ -1,15 +1,19 @@
 #include "smoe/train/trainer.h"
 
 #include <chrono>
+#include <csignal>
 
+#include "determinism.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/tool.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/device.h"
+#include "smoe/train/checkpoint_board.h"
 #include "smoe/train/console_log.h"
 #include "smoe/train/initialize_from.h"
+#include "smoe/train/join_job.h"
 #include "smoe/train/metrics_log.h"
 #include "smoe/train/precision.h"
 #include "smoe/train/run_data.h"
@@ -24,9 +28,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Model build_model(const TrainConfig& config) {
-  set_num_threads(config.num_threads);
-  const at::Device device = resolve_device(config.device);
+Model build_model(const TrainConfig& config, const LaunchInfo& launch) {
+  set_num_threads(threads_of_process(config.num_threads, launch));
+  if (config.deterministic) use_deterministic_kernels();
+  const at::Device device = resolve_device(device_of_process(config.device, launch));
   if (const std::string reason = why_slow(config.dtype, device); !reason.empty()) spdlog::warn("{}", reason);
   Model model(config.model, device, scalar_type(config.dtype));
   model.set_activation_checkpointing(config.activation_checkpointing);
@@ -38,21 +43,50 @@ Model build_model(const TrainConfig& config) {
 Trainer::Trainer(TrainConfig config, TrainerOptions options)
     : config_(std::move(config)),
       options_(std::move(options)),
-      folder_(config_.run_folder, options_.resume || !options_.resume_from.empty()),
+      all_(options_.communicator ? options_.communicator : Communicator::single()),
+      folder_(config_.run_folder, options_.resume || !options_.resume_from.empty(), *all_),
       tokenizer_(load_tokenizer(config_.data.tokenizer)),
       data_(open_training_data(config_, *tokenizer_)),
       validation_(config_, *tokenizer_),
-      model_(build_model(config_)),
-      optimizer_(config_.optimizer, model_.parameters(), config_.model.dim),
-      accumulator_(model_, config_),
+      model_(build_model(config_, all_->launch())),
+      parallel_(std::make_shared<DataParallel>(model_.parameters(), all_, config_.distributed)),
+      optimizer_(config_.optimizer, parallel_, config_.model.dim),
+      accumulator_(model_, config_, parallel_),
       outliers_(config_.optimizer.outlier_window, config_.optimizer.outlier_sigmas),
       spikes_(config_.safety.spike_window, config_.safety.spike_sigmas),
-      checkpoints_(folder_.checkpoints(), config_, tokenizer_->path(),
-                   {run_files(config_, *tokenizer_), nullptr, options_.before_checkpoint_file}) {
-  if (options_.log_to_folder) log_to_file(folder_.path() / "log.txt");
+      checkpoints_(
+          folder_.checkpoints(), config_, tokenizer_->path(),
+          {run_files(config_, *tokenizer_), make_checkpoint_group(*all_), options_.before_checkpoint_file}) {
+  if (options_.log_to_folder) open_log();
+  check_agreement();
   start_or_resume();
+  if (!all_->is_main()) return;
   write_file_atomically(folder_.path() / "config.yaml", dump_config(config_));
   add_default_callbacks();
+}
+
+void Trainer::open_log() {
+  log_to_file(folder_.path() /
+              (all_->is_main() ? std::string("log.txt") : fmt::format("log-rank-{}.txt", all_->rank())));
+}
+
+void Trainer::check_agreement() {
+  check_same_everywhere(
+      *all_,
+      {{"the training data", data_.fingerprint(),
+        "Every process must read the same files, best from one shared folder, named under data.train."},
+       {"the tokenizer (data.tokenizer)", tokenizer_->hash(), "Every process must read the same file."}});
+}
+
+// Rank 0 chooses and verifies the checkpoint, and the others take its word; empty: there is none to go on
+// from.
+std::filesystem::path Trainer::agreed_checkpoint(bool resume) {
+  std::string chosen;
+  if (all_->is_main() && resume &&
+      (!list_checkpoints(folder_.checkpoints()).empty() || !options_.resume_from.empty())) {
+    chosen = choose_checkpoint(folder_.checkpoints(), options_.resume_from).string();
+  }
+  return all_->all_gather_strings(chosen, "checkpoint to resume from").front();
 }
 
 Trainer::~Trainer() = default;
@@ -63,10 +97,8 @@ void Trainer::add_callback(std::unique_ptr<TrainCallback> callback) {
 
 void Trainer::start_or_resume() {
   const bool resume = options_.resume || !options_.resume_from.empty();
-  const bool has_checkpoint =
-      !list_checkpoints(folder_.checkpoints()).empty() || !options_.resume_from.empty();
-  if (resume && has_checkpoint) {
-    const std::filesystem::path checkpoint = choose_checkpoint(folder_.checkpoints(), options_.resume_from);
+  const std::filesystem::path checkpoint = agreed_checkpoint(resume);
+  if (!checkpoint.empty()) {
     state_ =
         load_checkpoint(checkpoint, config_, {data_.fingerprint(), tokenizer_->hash()}, model_, optimizer_);
     outliers_.restore(state_.outlier_losses, state_.outlier_norms);
@@ -77,6 +109,7 @@ void Trainer::start_or_resume() {
     if (resume)
       spdlog::warn("{}: no checkpoint yet, training starts at step 0", folder_.checkpoints().string());
     initialize_weights();
+    parallel_->broadcast_parameters();
     optimizer_.take_weights();
   }
   note_identity();
@@ -109,6 +142,7 @@ void Trainer::add_default_callbacks() {
 
 TrainOutcome Trainer::run() {
   const StopSignal stop;
+  stop_ = &stop;
   spdlog::info("training from step {} to {} in {}", state_.step, config_.steps, folder_.path().string());
   validate_if_due();  // a signal may have come between a step and its validation
   evaluate_if_due();
@@ -126,7 +160,7 @@ TrainOutcome Trainer::run() {
     since_report_.processed_tokens += result.losses.processed_tokens;
     if (is_report_step(state_.step)) report_step(result);
     checkpoints_.poll();
-    if (stop.received() != 0) return stop_early(stop);
+    if (const int signal = agreed_signal(result.losses); signal != 0) return stop_early(signal);
     validate_if_due();
     evaluate_if_due();
     if (state_.step % config_.checkpoint.every_steps == 0 && state_.step < config_.steps) save();
@@ -136,19 +170,27 @@ TrainOutcome Trainer::run() {
   return {};
 }
 
-TrainOutcome Trainer::stop_early(const StopSignal& stop) {
+// Processes stop together, after the step in which all have learnt of the signal.
+int Trainer::agreed_signal(const StepLosses& losses) const {
+  if (!parallel_->is_distributed()) return stop_->received();
+  return losses.signals[1] ? SIGTERM : losses.signals[0] ? SIGINT : 0;
+}
+
+TrainOutcome Trainer::stop_early(int signal) {
   const double deadline_s = config_.checkpoint.stop_deadline_seconds;
   std::optional<double> limit_s;
-  if (deadline_s > 0.0) limit_s = deadline_s - stop.seconds_since();
+  if (deadline_s > 0.0) limit_s = deadline_s - stop_->seconds_since();
   note_outliers();
   checkpoints_.save_last(model_, optimizer_, state_, limit_s);
-  spdlog::warn("signal {}: step {} is finished and saved; go on with --resume", stop.received(), state_.step);
-  return {stop.received()};
+  spdlog::warn("signal {}: step {} is finished and saved; go on with --resume", signal, state_.step);
+  return {signal};
 }
 
 Trainer::StepResult Trainer::step() {
   const int64_t number = state_.step + 1;
-  const Batch batch = data_.rows(state_.position, config_.batch_size);
+  all_->set_step(number);
+  const RankRange rows = rank_range(config_.batch_size, all_->rank(), all_->world_size());
+  const Batch batch = data_.rows(state_.position + rows.begin, rows.size());
   StepResult result;
   if (is_report_step(number)) result.statistics = make_router_statistics(config_.model);
   optimizer_.zero_gradients();
@@ -180,7 +222,8 @@ Trainer::StepResult Trainer::step() {
 }
 
 StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics) {
-  const StepPosition at{state_.step + 1, state_.position};
+  const int64_t first_row = rank_range(config_.batch_size, all_->rank(), all_->world_size()).begin;
+  const StepPosition at{state_.step + 1, state_.position, first_row, stop_};
   try {
     return accumulator_.accumulate(batch, at, statistics);
   } catch (const NumericError& error) {
@@ -236,7 +279,7 @@ void Trainer::validate_if_due() {
   if (!is_due || state_.last_validation_step == state_.step) return;
   state_.last_validation_step = state_.step;
   if (!validation_.empty()) {
-    ValidationReport report = validation_.run(model_);
+    ValidationReport report = validation_.run(model_, *all_);
     report.step = state_.step;
     report.tokens = state_.tokens;
     if (const double loss = report.mean_loss();
@@ -254,8 +297,22 @@ void Trainer::evaluate_if_due() {
   const bool is_due = state_.step == config_.steps || (every > 0 && state_.step % every == 0);
   if (!is_due || state_.last_evaluation_step == state_.step) return;
   state_.last_evaluation_step = state_.step;
-  const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
+  const std::map<std::string, double> results = evaluate();
   for (const auto& callback : callbacks_) callback->on_evaluation(state_.step, results);
+}
+
+// Rank 0 evaluates, however long it takes; the others wait without an operation that could time out.
+std::map<std::string, double> Trainer::evaluate() {
+  if (!parallel_->is_distributed()) return options_.evaluation(model_, state_.step);
+  const std::shared_ptr<MessageBoard> board = all_->message_board("evaluation");
+  const std::string key = std::to_string(num_evaluations_++);
+  if (!all_->is_main()) {
+    board->await(key);
+    return {};
+  }
+  const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
+  board->publish(key, "done");
+  return results;
 }
 
 void Trainer::note_outliers() {

@@ -120,6 +120,7 @@ void Trainer::roll_back(const std::string& reason) {
   const int64_t from_position = std::exchange(state_.position, to_position);
   outliers_.restore(state_.outlier_losses, state_.outlier_norms);
   spikes_.restore(state_.spike_losses, state_.spike_losses);
+  all_->barrier("rollback");  // nobody reads a checkpoint any more that the main process sets aside
   checkpoints_.set_aside_from(state_.step + 1);
   since_report_ = {};
   spdlog::error("{}\nRolled back to step {}; the sequences {} to {} are left out (rollback {} of {} at most)",

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "smoe/core/error.h"
 #include "smoe/core/progress.h"
@@ -20,6 +21,8 @@ struct Validation::Tally {
   std::vector<RouterStatistics> statistics;  // a budget; empty without segment routing
   std::vector<double> nesting_sums;          // a pair of neighbouring budgets, times segments
   double num_segments = 0.0;
+
+  void sum_over_processes(Communicator& all);
 };
 
 namespace {
@@ -43,19 +46,69 @@ Validation::Validation(const TrainConfig& config, const Tokenizer& tokenizer) : 
   }
 }
 
-SourceValidation Validation::run_source(const Model& model, size_t source, Tally& tally) const {
+namespace {
+
+// Sums over the processes of all that one source adds up, and of what the tally holds.
+void sum_counts(Communicator& all, SourceValidation& result, std::vector<double>& sums) {
+  std::vector<double> values = sums;
+  values.push_back(static_cast<double>(result.num_targets));
+  const at::Tensor total = at::tensor(values, at::kDouble);
+  all.all_reduce_sum(total, "validation losses");
+  const double* value = total.const_data_ptr<double>();
+  for (double& sum : sums) sum = *value++;
+  result.num_targets = static_cast<int64_t>(*value);
+}
+
+}  // namespace
+
+void Validation::Tally::sum_over_processes(Communicator& all) {
+  if (all.world_size() == 1 || statistics.empty()) return;
+  std::vector<double> values = nesting_sums;
+  values.push_back(num_segments);
+  const at::Tensor total = at::tensor(values, at::kDouble);
+  all.all_reduce_sum(total, "nesting of masks");
+  const double* value = total.const_data_ptr<double>();
+  for (double& sum : nesting_sums) sum = *value++;
+  num_segments = *value;
+  for (RouterStatistics& one : statistics) {
+    const at::Tensor sums = one.sums();
+    all.all_reduce_sum(sums, "router statistics");
+    one.set_sums(sums);
+  }
+}
+
+// Segments of the rows that other processes have before this one's.
+int64_t Validation::first_segment(const ValidationData& data, const RankRange& rows,
+                                  Communicator& all) const {
+  if (all.world_size() == 1) return 0;
+  const at::Tensor own = at::zeros({1}, at::kLong);
+  if (rows.size() > 0) {
+    own.fill_(make_segments(data.rows(rows.begin, rows.size()), config_.model.routing.segment_length)
+                  .num_segments());
+  }
+  const at::Tensor of_all = at::empty({all.world_size()}, at::kLong);
+  all.all_gather(of_all, own, "numbers of validation segments");
+  return of_all.narrow(0, 0, all.rank()).sum().item<int64_t>();
+}
+
+SourceValidation Validation::run_source(const Model& model, size_t source, Communicator& all,
+                                        Tally& tally) const {
   const ValidationData& data = *sources_[source];
   const int64_t num_budgets = static_cast<int64_t>(budget_names(config_.model).size());
   const int64_t num_rows =
       config_.validation_rows == 0 ? data.num_rows() : std::min(config_.validation_rows, data.num_rows());
-  ProgressBar progress("validation " + config_.data.validation[source].name, num_rows, "rows");
+  const RankRange own = rank_range(num_rows, all.rank(), all.world_size());
+  std::optional<ProgressBar> progress;
+  if (all.is_main())
+    progress.emplace("validation " + config_.data.validation[source].name, own.size(), "rows");
   SourceValidation result;
   result.name = config_.data.validation[source].name;
   std::vector<double> sums(static_cast<size_t>(num_budgets), 0.0);
   // Segments are numbered within the source, so that no random mask depends on the micro-batch size.
   SelectionControls controls;
-  for (int64_t begin = 0; begin < num_rows; begin += config_.micro_batch_size) {
-    const Batch rows = data.rows(begin, std::min(config_.micro_batch_size, num_rows - begin));
+  controls.first_segment = first_segment(data, own, all);
+  for (int64_t begin = own.begin; begin < own.end; begin += config_.micro_batch_size) {
+    const Batch rows = data.rows(begin, std::min(config_.micro_batch_size, own.end - begin));
     result.num_targets += rows.num_targets();
     at::Tensor smaller_QLE;
     int64_t num_segments = 0;
@@ -79,8 +132,9 @@ SourceValidation Validation::run_source(const Model& model, size_t source, Tally
       smaller_QLE = output.plan->mask_QLE;
     }
     controls.first_segment += num_segments;
-    progress.advance(rows.num_rows());
+    if (progress) progress->advance(rows.num_rows());
   }
+  if (all.world_size() > 1) sum_counts(all, result, sums);
   const double targets = static_cast<double>(result.num_targets);
   SMOE_CHECK(DataError, targets > 0.0, "validation source {}: its first {} rows have no target token",
              result.name, num_rows);
@@ -94,7 +148,9 @@ SourceValidation Validation::run_source(const Model& model, size_t source, Tally
   return result;
 }
 
-ValidationReport Validation::run(const Model& model) const {
+ValidationReport Validation::run(const Model& model) const { return run(model, *Communicator::single()); }
+
+ValidationReport Validation::run(const Model& model, Communicator& all) const {
   const at::NoGradGuard no_gradient;
   const auto start = std::chrono::steady_clock::now();
   ValidationReport report;
@@ -103,8 +159,9 @@ ValidationReport Validation::run(const Model& model) const {
   tally.statistics = make_router_statistics(config_.model);
   if (!tally.statistics.empty()) tally.nesting_sums.assign(report.budgets.size() - 1, 0.0);
   for (size_t source = 0; source < sources_.size(); ++source) {
-    report.sources.push_back(run_source(model, source, tally));
+    report.sources.push_back(run_source(model, source, all, tally));
   }
+  tally.sum_over_processes(all);
   for (const RouterStatistics& statistics : tally.statistics) report.panels.push_back(statistics.panel());
   for (const double sum : tally.nesting_sums) report.nesting.push_back(sum / tally.num_segments);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -50,6 +50,11 @@ class RouterStatistics {
   int64_t num_segments() const { return num_segments_; }
   void reset();
 
+  // Everything accumulated so far as one float64 vector on the CPU: the sums of several objects (of several
+  // processes, say) are the vector of all that they saw.
+  at::Tensor sums() const;
+  void set_sums(const at::Tensor& sums);
+
  private:
   at::Tensor load_LE_;
   int64_t num_segments_ = 0;

@@ -10,7 +10,9 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,9 +21,12 @@
 #include "smoe/model/model.h"
 #include "smoe/routing/router_statistics.h"
 #include "smoe/train/budget_sampler.h"
+#include "smoe/train/data_parallel.h"
 #include "smoe/train/train_config.h"
 
 namespace smoe {
+
+class StopSignal;
 
 // Names of the budgets in metrics: those of the config, or "dense" for a dense model.
 std::vector<std::string> budget_names(const ModelConfig& config);
@@ -37,6 +42,9 @@ std::vector<RouterStatistics> make_router_statistics(const ModelConfig& config);
 struct StepPosition {
   int64_t step = 1;      // number of this optimizer step, from 1
   int64_t position = 0;  // of its first sequence in the global order
+  // Of this process's first sequence within the step. No result depends on how a step's sequences are split.
+  int64_t first_row = 0;
+  const StopSignal* stop = nullptr;  // its signals are shared with the other processes
 };
 
 struct StepLosses {
@@ -48,15 +56,18 @@ struct StepLosses {
   int64_t unique_targets = 0;              // target tokens of the step's sequences, once each
   int64_t processed_tokens = 0;            // tokens of all replicas
   at::Tensor load_LE;                      // int64, segments that selected each expert; stepped_moe only
+  std::array<bool, 2> signals = {};        // SIGINT and SIGTERM have reached a process of the job
 };
 
 class GradientAccumulator {
  public:
-  // Keeps references to both.
-  GradientAccumulator(const Model& model, const TrainConfig& config);
+  // Keeps references to both. Without `parallel` the process is on its own.
+  GradientAccumulator(const Model& model, const TrainConfig& config,
+                      std::shared_ptr<DataParallel> parallel = nullptr);
 
-  // Adds the gradients of one step to the parameters. `panels`, if not null, receives the routing of every
-  // budget (one entry a budget).
+  // Adds the gradients of one step to the parameters. `batch` holds the sequences of this process; losses and
+  // gradients are those of all. `panels`, if not null, receives the routing of every budget (one entry a
+  // budget).
   StepLosses accumulate(const Batch& batch, const StepPosition& at, std::vector<RouterStatistics>* panels);
 
  private:
@@ -68,8 +79,19 @@ class GradientAccumulator {
     int64_t first_segment = 0;  // number of its first segment within the replica
   };
   struct Totals;
+  // What the processes tell each other before a step.
+  struct Split {
+    int64_t num_targets = 0;    // of all
+    int64_t num_tokens = 0;     // of all, once each
+    int64_t first_segment = 0;  // segments of the sequences before this process's
+    int64_t most_passes = 0;    // of any process
+  };
 
   std::vector<Pass> passes(const Batch& batch) const;
+  Split agree_on_split(const Batch& batch, std::vector<Pass>& all_passes) const;
+  void run_passes(const Batch& batch, const std::vector<Pass>& all_passes, const StepPosition& at,
+                  int64_t most_passes, Totals& totals);
+  void sum_over_processes(StepLosses& losses, std::vector<RouterStatistics>* panels) const;
   bool needs_global_loads(const Batch& batch) const;
   std::vector<int64_t> budgets_of(const Pass& pass, const StepPosition& at) const;
   SelectionControls controls_of(const Pass& pass, const StepPosition& at) const;
@@ -87,6 +109,7 @@ class GradientAccumulator {
 
   const Model& model_;
   const TrainConfig& config_;
+  std::shared_ptr<DataParallel> parallel_;
   std::vector<double> weights_;
   BudgetSampler sampler_;
 };

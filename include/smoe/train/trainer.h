@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "smoe/model/model.h"
 #include "smoe/train/callbacks.h"
 #include "smoe/train/checkpoint_writer.h"
+#include "smoe/train/data_parallel.h"
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/optimizer.h"
 #include "smoe/train/outlier_detector.h"
@@ -32,6 +34,7 @@ struct TrainerOptions {
   bool console = true;        // training lines on standard output
   bool log_to_folder = true;  // messages also to log.txt in the run folder
   EvaluationHook evaluation;  // optional, called when the config's `evaluation` says so
+  std::shared_ptr<Communicator> communicator;  // of a job of several processes (join_job.h); null: one alone
   // Optional: CheckpointWriterOptions::before_file.
   std::function<void(const std::filesystem::path&)> before_checkpoint_file;
 };
@@ -80,6 +83,10 @@ class Trainer {
   void start_or_resume();
   void initialize_weights();
   void add_default_callbacks();
+  void open_log();
+  void check_agreement();
+  std::filesystem::path agreed_checkpoint(bool resume);
+  std::map<std::string, double> evaluate();
   void note_identity();
   // None if the step failed and the run was rolled back.
   std::optional<StepResult> step_or_roll_back();
@@ -96,22 +103,27 @@ class Trainer {
   void validate_if_due();
   void evaluate_if_due();
   void save();
-  TrainOutcome stop_early(const StopSignal& stop);
+  int agreed_signal(const StepLosses& losses) const;
+  TrainOutcome stop_early(int signal);
   void note_outliers();
 
   TrainConfig config_;
   TrainerOptions options_;
+  std::shared_ptr<Communicator> all_;  // all processes of the job
   RunFolder folder_;
   std::unique_ptr<Tokenizer> tokenizer_;
   TrainingData data_;
   Validation validation_;
   Model model_;
+  std::shared_ptr<DataParallel> parallel_;
   Optimizer optimizer_;
   GradientAccumulator accumulator_;
   OutlierDetector outliers_;
   OutlierDetector spikes_;
   CheckpointWriter checkpoints_;
   TrainState state_;
+  const StopSignal* stop_ = nullptr;  // of run()
+  int64_t num_evaluations_ = 0;
   int64_t process_steps_ = 0;     // made by this process
   double process_seconds_ = 0.0;  // spent in them
   Stopwatch since_report_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "smoe/data/training_data.h"
+#include "smoe/distributed/communicator.h"
 #include "smoe/model/model.h"
 #include "smoe/train/callbacks.h"
 #include "smoe/train/train_config.h"
@@ -22,10 +23,13 @@ class Validation {
   // Every budget on the first validation_rows rows of each source, without gradients, noise or random masks.
   // A loss is the sum over target tokens divided once by their number. `step` and `tokens` are left at 0.
   ValidationReport run(const Model& model) const;
+  // The same with the rows shared out over the processes of `all`; every process gets the whole report.
+  ValidationReport run(const Model& model, Communicator& all) const;
 
  private:
   struct Tally;
-  SourceValidation run_source(const Model& model, size_t source, Tally& tally) const;
+  SourceValidation run_source(const Model& model, size_t source, Communicator& all, Tally& tally) const;
+  int64_t first_segment(const ValidationData& data, const RankRange& rows, Communicator& all) const;
 
   const TrainConfig& config_;
   std::vector<std::unique_ptr<ValidationData>> sources_;
