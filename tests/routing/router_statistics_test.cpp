@@ -109,6 +109,21 @@ TEST(RouterStatistics, EqualANaiveRecountOverMicroBatchesAndBudgets) {
   EXPECT_EQ(statistics.load_LE().sum().item<int64_t>(), 3 * 12 * (2 + 5 + 2));
 }
 
+TEST(RouterStatistics, OfPartsAddUpToThoseOfTheWhole) {
+  const std::vector<MicroBatch> batches = {micro_batch(101, 2), micro_batch(102, 5), micro_batch(103, 2)};
+  RouterStatistics whole(3, 10), first(3, 10), second(3, 10), merged(3, 10);
+  for (const MicroBatch& batch : batches) whole.add(batch.plan, batch.segments);
+  first.add(batches[0].plan, batches[0].segments);
+  second.add(batches[1].plan, batches[1].segments);
+  second.add(batches[2].plan, batches[2].segments);
+  merged.set_sums(first.sums() + second.sums());
+  EXPECT_EQ(merged.num_segments(), whole.num_segments());
+  EXPECT_TRUE(at::equal(merged.load_LE(), whole.load_LE()));
+  const RouterPanel expected = whole.panel(), found = merged.panel();
+  for (const RouterPanelField& field : kRouterPanelFields)
+    EXPECT_NEAR(found.*field.value, expected.*field.value, 1e-12) << field.name;
+}
+
 TEST(RouterStatistics, SeeACollapse) {
   at::Tensor logits_QLE = at::zeros({12, 2, 10});
   logits_QLE.slice(2, 0, 2).fill_(20);

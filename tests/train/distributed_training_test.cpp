@@ -28,8 +28,8 @@ using ::testing::Not;
 constexpr const char* kProgram = SMOE_BINARY_DIR "/bin/smoe-train";
 constexpr double kLimit = 120.0;
 constexpr double kTimeout = 8.0;
-constexpr double kLossBound = 2e-5;
-constexpr double kWeightBound = 1e-4;
+constexpr double kLossBound = 2e-6;
+constexpr double kWeightBound = 4e-6;
 
 struct Split {
   std::string name;
@@ -251,6 +251,26 @@ TEST_F(DistributedRun, SecondJobOnOneFolderIsRefusedOnEveryRank) {
   EXPECT_EQ(second.rank(0).wait(kLimit), 2);
   EXPECT_EQ(second.rank(1).wait(kLimit), 1);
   EXPECT_THAT(second.rank(1).text(), HasSubstr("another job is training in it"));
+}
+
+TEST_F(DistributedRun, MeetsBySlurmsVariables) {
+  const TrainConfig base = config(Architecture::kSteppedMoe);
+  const std::string file = write(base), port = std::to_string(testing::free_port());
+  ChildProcess alone(command(file, "alone"), {}, folder_ / "alone.txt");
+  ASSERT_EQ(alone.wait(kLimit), 0) << alone.text();
+  std::vector<std::unique_ptr<ChildProcess>> tasks;
+  for (const std::string rank : {"0", "1"}) {
+    const testing::Environment variables = {{"SLURM_PROCID", rank},
+                                            {"SLURM_NTASKS", "2"},
+                                            {"SLURM_LOCALID", rank},
+                                            {"SLURM_JOB_NODELIST", "localhost"},
+                                            {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                            {"MASTER_PORT", port}};
+    tasks.push_back(
+        std::make_unique<ChildProcess>(command(file, "split"), variables, folder_ / (rank + ".txt")));
+  }
+  for (const auto& task : tasks) ASSERT_EQ(task->wait(kLimit), 0) << task->text();
+  EXPECT_LT(largest_weight_difference(base.model, folder_ / "alone", folder_ / "split"), kWeightBound);
 }
 
 // The real launcher, where it can be run: Python's part of LibTorch needs the full set of wheels.
