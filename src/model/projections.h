@@ -13,7 +13,7 @@
 
 namespace smoe {
 
-// x [..., D] times the transpose of every weight [F, D].
+// x [..., D] times the transpose of every weight [F, D]. CPU, float32 or float64.
 std::vector<at::Tensor> project(const at::Tensor& x, const std::vector<at::Tensor>& weights_FD);
 
 // down( silu(gate x) * (up x) ), keeping x, gate x and up x. CPU, float32 or float64.
