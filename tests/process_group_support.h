@@ -72,6 +72,7 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
+  pid_t id() const { return id_; }
   void signal(int number) const { ::kill(id_, number); }
   // Exit status, 128 + signal, or -1 if it runs on after `limit_s`.
   int wait(double limit_s) {

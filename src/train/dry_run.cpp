@@ -135,6 +135,7 @@ std::string describe_run(const TrainConfig& config, const DryRunOptions& options
   set_num_threads(config.num_threads);
   check_run_folder(config.run_folder, options.resume || !options.resume_from.empty());
   check_metrics(fs::path(config.run_folder) / "metrics.jsonl");
+  const std::string disk = check_disk_space(config);
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(config.data.tokenizer);
   const TrainingData data = open_training_data(config, *tokenizer);
   check_validation_data(config, *tokenizer);
@@ -142,10 +143,10 @@ std::string describe_run(const TrainConfig& config, const DryRunOptions& options
   Model model(config.model, at::Device(at::kMeta), scalar_type(config.dtype));
   const std::string start = check_start(config, options, *tokenizer, data, model);
 
-  std::string text = describe_parameters(config, model) + describe_memory(config);
+  std::string text = describe_parameters(config, model) + describe_memory(config, launch.world_size);
   if (const std::string slow = why_slow(config.dtype, device); !slow.empty())
     text += fmt::format("note            {}\n", slow);
-  text += describe_data(config, data) + start + check_disk_space(config);
+  text += describe_data(config, data) + start + disk;
   return text + describe_time(config, options.tokens_per_s, launch.world_size);
 }
 

@@ -1,0 +1,192 @@
+// Checkpoints of jobs of several processes: killed ranks, and other numbers of processes on resume. The real
+// program runs as loopback ranks, or under torchrun where there is one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "process_group_support.h"
+#include "smoe/core/config.h"
+#include "smoe/model/checkpoint_reader.h"
+#include "smoe/model/weight_files.h"
+#include "smoe/train/optimizer_state_reader.h"
+#include "smoe/train/train_state.h"
+#include "train_test_support.h"
+
+namespace smoe {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using testing::ChildProcess;
+using testing::LoopbackJob;
+
+constexpr const char* kProgram = SMOE_BINARY_DIR "/bin/smoe-train";
+constexpr double kLimit = 240.0;
+
+// All tensors of a checkpoint by name, whoever wrote them: weights, and moments as whole tensors.
+std::map<std::string, at::Tensor> tensors_of(const fs::path& checkpoint) {
+  std::map<std::string, at::Tensor> tensors;
+  const WeightFiles weights(checkpoint);
+  for (const std::string& name : weights.names()) tensors[name] = weights.tensor(name).clone();
+  const OptimizerStateReader moments(checkpoint);
+  for (const std::string& name : moments.names()) {
+    StateSlice whole;
+    whole.name = name;
+    whole.shape = moments.shape(name);
+    whole.values = at::empty(whole.shape);
+    whole.end = whole.values.numel();
+    moments.read(whole);
+    tensors[name] = whole.values;
+  }
+  return tensors;
+}
+
+double largest_difference(const fs::path& left, const fs::path& right) {
+  const auto first = tensors_of(left);
+  const auto second = tensors_of(right);
+  EXPECT_EQ(first.size(), second.size());
+  double largest = 0.0;
+  for (const auto& [name, tensor] : first)
+    largest = std::max(largest, (tensor - second.at(name)).abs().max().item<double>());
+  return largest;
+}
+
+class DistributedCheckpoint : public ::testing::Test {
+ protected:
+  // 12 steps of 6 sequences; all checkpoints stay.
+  std::string write_config(int64_t every_steps = 4, int64_t steps = 12) {
+    TrainConfig config = testing::tiny_run(folder_.path());
+    config.batch_size = 6;
+    config.micro_batch_size = 1;
+    config.steps = steps;
+    config.checkpoint.every_steps = every_steps;
+    config.checkpoint.keep_last = 0;
+    config.distributed.timeout_seconds = 20.0;
+    config.validate_every_steps = 0;
+    const fs::path path = folder_ / "config.yaml";
+    write_file_atomically(path, dump_config(config));
+    return path.string();
+  }
+  // Trains in `run` with `world_size` processes; with `from`, goes on from that checkpoint of another run.
+  void train(const std::string& config, const std::string& run, int world_size, const fs::path& from = {}) {
+    if (!from.empty()) {
+      fs::create_directories(folder_ / run / "checkpoints");
+      fs::copy(from, folder_ / run / "checkpoints" / from.filename(), fs::copy_options::recursive);
+    }
+    const std::vector<std::string> command = {kProgram, config, "--resume", "--set",
+                                              "run_folder=" + (folder_ / run).string()};
+    if (world_size == 1) {
+      ChildProcess process(command, {}, folder_ / (run + ".txt"));
+      ASSERT_EQ(process.wait(kLimit), 0) << process.text();
+    } else {
+      LoopbackJob job(command, world_size, folder_ / (run + "-logs"));
+      ASSERT_THAT(job.wait(kLimit), ::testing::Each(0)) << job.text();
+    }
+  }
+  fs::path checkpoint(const std::string& run, int64_t step) const {
+    return folder_ / run / "checkpoints" / fmt::format("step-{:08}", step);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(DistributedCheckpoint, IsWrittenByAllAndReadByAnyNumberOfProcesses) {
+  const std::string config = write_config();
+  train(config, "one", 1);
+  train(config, "two", 2);
+  verify_checkpoint(checkpoint("two", 4));
+  EXPECT_TRUE(fs::exists(checkpoint("two", 4) / "model-00002-of-00002.safetensors"));
+  EXPECT_TRUE(fs::exists(checkpoint("two", 4) / "optimizer-00002-of-00002.safetensors"));
+  EXPECT_FALSE(fs::exists(checkpoint("two", 4) / "optimizer.safetensors"));
+  // Sums over processes round otherwise, and Adam's first updates magnify that: the learning rate is 4e-3.
+  constexpr double kBound = 2e-3;
+  EXPECT_LT(largest_difference(checkpoint("one", 12), checkpoint("two", 12)), kBound);
+
+  train(config, "one-two", 2, checkpoint("one", 4));
+  train(config, "one-two-one", 1, checkpoint("one-two", 8));
+  EXPECT_LT(largest_difference(checkpoint("one", 12), checkpoint("one-two-one", 12)), kBound);
+  train(config, "two-three", 3, checkpoint("two", 4));
+  verify_checkpoint(checkpoint("two-three", 8));
+  EXPECT_LT(largest_difference(checkpoint("two", 12), checkpoint("two-three", 12)), kBound);
+
+  // The same number of processes: bit for bit.
+  train(config, "two-two", 2, checkpoint("two", 4));
+  EXPECT_EQ(largest_difference(checkpoint("two", 12), checkpoint("two-two", 12)), 0.0);
+}
+
+std::string torchrun() {
+  const char* variable = std::getenv("SMOE_TORCHRUN");
+  const std::string path = variable != nullptr ? variable : SMOE_SOURCE_DIR "/.venv/bin/torchrun";
+  const bool works = fs::exists(path) && std::system((path + " --help >/dev/null 2>&1").c_str()) == 0;
+  return works ? path : "";
+}
+
+// Processes of `program` that were started, directly or not, by `ancestor`.
+std::vector<pid_t> descendants(pid_t ancestor, const std::string& program) {
+  std::map<pid_t, pid_t> parent_of;
+  std::map<pid_t, std::string> name_of;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string number = entry.path().filename().string();
+    if (number.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stream(entry.path() / "stat");
+    std::string text;
+    std::getline(stream, text);
+    const size_t open = text.find('(');
+    const size_t close = text.rfind(')');
+    if (open == std::string::npos || close == std::string::npos) continue;
+    const pid_t id = std::stoi(number);
+    name_of[id] = text.substr(open + 1, close - open - 1);
+    std::istringstream rest(text.substr(close + 2));
+    std::string state;
+    rest >> state >> parent_of[id];
+  }
+  std::vector<pid_t> found;
+  for (const auto& [id, name] : name_of) {
+    if (name != program) continue;
+    for (pid_t above = id; above > 1; above = parent_of[above]) {
+      if (above == ancestor) found.push_back(id);
+    }
+  }
+  return found;
+}
+
+TEST_F(DistributedCheckpoint, RanksKilledAtRandomMomentsUnderTorchrunEndLikeARunThatWasLeftAlone) {
+  const std::string launcher = torchrun();
+  if (launcher.empty()) GTEST_SKIP() << "needs a torchrun that works; SMOE_TORCHRUN names one";
+  constexpr int64_t kSteps = 40;
+  const std::string config = write_config(/*every_steps=*/1, kSteps);
+  train(config, "straight", 2);
+
+  const fs::path run = folder_ / "killed";
+  ChildProcess job({launcher, "--no-python", "--standalone", "--nproc-per-node=2", "--max-restarts=8",
+                    kProgram, config, "--resume", "--set", "run_folder=" + run.string()},
+                   {{"OMP_WAIT_POLICY", "passive"}}, folder_ / "killed.txt");
+  std::mt19937 random(std::random_device{}());
+  const auto newest = [&] {
+    const auto all = list_checkpoints(run / "checkpoints");
+    return all.empty() ? int64_t{0} : checkpoint_step(all.back()).value_or(0);
+  };
+  int num_killed = 0;
+  for (int64_t target = 3; target < kSteps - 4 && num_killed < 4; target = newest() + 3) {
+    const auto end = std::chrono::steady_clock::now() + 90s;
+    while (newest() < target && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(3ms);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 100000));
+    const std::vector<pid_t> ranks = descendants(job.id(), "smoe-train");
+    if (ranks.empty()) break;
+    ::kill(ranks[random() % ranks.size()], SIGKILL);
+    ++num_killed;
+  }
+  ASSERT_EQ(job.wait(kLimit), 0) << job.text();
+  EXPECT_GE(num_killed, 3);
+  for (const fs::path& path : list_checkpoints(run / "checkpoints")) verify_checkpoint(path);
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".step-")) << entry.path() << " is left over";
+  EXPECT_EQ(largest_difference(checkpoint("straight", kSteps), checkpoint("killed", kSteps)), 0.0);
+}
+
+}  // namespace
+}  // namespace smoe
