@@ -118,17 +118,16 @@ int64_t largest_tensor(const ModelConfig& config) {
   return std::max({experts, config.vocab_size * config.dim, config.dense_ffn_dim * config.dim});
 }
 
-// What one process of `world_size` keeps with distributed.zero_stage `stage`.
-std::array<double, 3> process_bytes(const ModelConfig& config, const ParameterCounts& counts,
-                                    const TrainingPrecision& precision, int64_t stage, int64_t world_size) {
+ProcessState state_of_process(const ModelConfig& config, const ParameterCounts& counts,
+                              const TrainingPrecision& precision, int64_t stage, int64_t num_shards) {
   const double total = static_cast<double>(counts.total);
-  const double share = total / static_cast<double>(world_size);
-  const double each = static_cast<double>(precision.gradient_bytes);
+  const double share = total / static_cast<double>(num_shards);
   // Stage 1 has its summed shard beside the whole gradients; stage 2 holds whole buckets only while they
   // travel.
   const double under_way = std::min(total, static_cast<double>(kBucketsUnderWay * largest_tensor(config)));
   const std::array<double, 3> gradients = {total, total + share, share + under_way};
-  return {total * static_cast<double>(precision.weight_bytes), gradients[static_cast<size_t>(stage)] * each,
+  return {total * static_cast<double>(precision.weight_bytes),
+          gradients[static_cast<size_t>(stage)] * static_cast<double>(precision.gradient_bytes),
           (stage == 0 ? total : share) * static_cast<double>(precision.optimizer_bytes)};
 }
 
@@ -137,12 +136,10 @@ std::string process_table(const ModelConfig& config, const ParameterCounts& coun
                "sum", "left on an H200"});
   for (const TrainingPrecision& precision : kTrainingPrecisions) {
     for (int64_t stage = 0; stage <= kLastZeroStage; ++stage) {
-      const auto [weights, gradients, optimizer] =
-          process_bytes(config, counts, precision, stage, world_size);
-      const double sum = weights + gradients + optimizer;
-      table.add_row({precision.label, std::to_string(stage), format_bytes(weights), format_bytes(gradients),
-                     format_bytes(optimizer), format_bytes(sum),
-                     sum < kH200Bytes ? format_bytes(kH200Bytes - sum) : "does not fit"});
+      const ProcessState state = state_of_process(config, counts, precision, stage, world_size);
+      table.add_row({precision.label, std::to_string(stage), format_bytes(state.weights),
+                     format_bytes(state.gradients), format_bytes(state.optimizer), format_bytes(state.sum()),
+                     state.sum() < kH200Bytes ? format_bytes(kH200Bytes - state.sum()) : "does not fit"});
     }
   }
   return table.to_terminal() +
@@ -221,6 +218,14 @@ nlohmann::ordered_json memory_json(const ParameterCounts& counts) {
 
 }  // namespace
 
+ProcessState process_state(const ModelConfig& config, bool is_bfloat16, int64_t zero_stage,
+                           int64_t num_shards) {
+  // The length matters for FLOPs only.
+  return state_of_process(config, count_parameters(config, /*sequence_length=*/1),
+                          is_bfloat16 ? kTrainingPrecisions.back() : kTrainingPrecisions.front(), zero_stage,
+                          num_shards);
+}
+
 int64_t float32_training_bytes() { return kTrainingPrecisions.front().sum(); }
 int64_t bfloat16_training_bytes() { return kTrainingPrecisions.back().sum(); }
 
@@ -260,10 +265,9 @@ std::string parameter_report_json(const ModelConfig& config, const ParameterRepo
   report["world_size"] = options.world_size;
   for (int64_t stage = 0; options.world_size > 1 && stage <= kLastZeroStage; ++stage) {
     for (const TrainingPrecision& precision : kTrainingPrecisions) {
-      const auto [weights, gradients, optimizer] =
-          process_bytes(config, counts, precision, stage, options.world_size);
+      const ProcessState state = state_of_process(config, counts, precision, stage, options.world_size);
       report["process_bytes"][fmt::format("zero_stage_{}", stage)][precision.key] = {
-          {"weights", weights}, {"gradients", gradients}, {"optimizer", optimizer}};
+          {"weights", state.weights}, {"gradients", state.gradients}, {"optimizer", state.optimizer}};
     }
   }
   if (!options.targets.empty()) {

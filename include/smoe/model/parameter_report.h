@@ -30,6 +30,20 @@ std::string parameter_report_json(const ModelConfig& config, const ParameterRepo
 int64_t float32_training_bytes();
 int64_t bfloat16_training_bytes();
 
+// What one process keeps of the training state, in bytes.
+struct ProcessState {
+  double weights = 0.0;
+  double gradients = 0.0;
+  double optimizer = 0.0;
+
+  double sum() const { return weights + gradients + optimizer; }
+};
+
+// With distributed.zero_stage `zero_stage` in a shard group of `num_shards` processes; in float32, or in
+// bfloat16 with float32 masters.
+ProcessState process_state(const ModelConfig& config, bool is_bfloat16, int64_t zero_stage,
+                           int64_t num_shards);
+
 // "3B", "2.5b", "700M", "12k", "3e9": a positive count. Throws ConfigError for anything else.
 double parse_count(std::string_view text);
 
