@@ -8,11 +8,20 @@
 namespace smoe {
 namespace {
 
-// A run of the row that continues the shared context.
+// Below this many common ids a row of several contexts is hardly shorter than a row for each.
+constexpr int64_t kShortestTrunk = 8;
+
+// What follows the trunk in one request: the rest of the context, and the continuation without its last id.
 struct Branch {
   int64_t begin = 0;
+  int64_t context = 0;  // ids of the context
   int64_t length = 0;
 };
+
+Branch branch_of(const Request& request, int64_t trunk, int64_t begin) {
+  const int64_t context = std::ssize(request.context) - request.shared_prefix - trunk;
+  return {begin, context, context + std::ssize(request.continuation) - 1};
+}
 
 // Writes one row of a batch.
 class RowWriter {
@@ -32,23 +41,19 @@ class RowWriter {
   void write(const std::vector<Request>& requests, const RequestTree& tree) {
     const Request& first = requests[tree.requests.front()];
     prefix_length_ = first.shared_prefix;
-    context_length_ = std::ssize(first.context) - prefix_length_;
-    write_run(first.context.data() + prefix_length_, 0, context_length_, 0);
-    add_context_segments();
-    // Every branch's first id is predicted by the last context token; those targets come first, so that
-    // targets ascend in position.
+    trunk_length_ = tree.trunk;
+    write_run(first.context.data() + prefix_length_, 0, trunk_length_, 0);
+    add_trunk_segments();
+    // Where the trunk is the whole context its last token predicts the first id; these targets come first, so
+    // that targets ascend in position.
     for (const size_t request : tree.requests) {
-      add_target(context_length_ - 1, requests[request].continuation.front(), request);
+      if (branch_of(requests[request], trunk_length_, 0).context > 0) continue;
+      add_target(trunk_length_ - 1, requests[request].continuation.front(), request);
     }
-    int64_t begin = context_length_;
+    int64_t begin = trunk_length_;
     for (const size_t request : tree.requests) {
-      const std::vector<int32_t>& continuation = requests[request].continuation;
-      const Branch branch = {begin, std::ssize(continuation) - 1};
-      write_run(continuation.data(), branch.begin, branch.length, context_length_);
-      add_branch_segments(branch);
-      for (int64_t i = 0; i < branch.length; ++i) {
-        add_target(branch.begin + i, continuation[static_cast<size_t>(i + 1)], request);
-      }
+      const Branch branch = branch_of(requests[request], trunk_length_, begin);
+      write_branch(requests[request], request, branch);
       begin += branch.length;
     }
     write_padding(begin);
@@ -56,15 +61,27 @@ class RowWriter {
   }
 
  private:
-  // `length` ids at `begin` of the row, at position `position` after the prefix: they see the context and
-  // their own run.
+  void write_branch(const Request& request, size_t index, const Branch& branch) {
+    const int32_t* rest = request.context.data() + prefix_length_ + trunk_length_;
+    std::vector<int32_t> ids(rest, rest + branch.context);
+    ids.insert(ids.end(), request.continuation.begin(), request.continuation.end() - 1);
+    write_run(ids.data(), branch.begin, branch.length, trunk_length_);
+    add_branch_segments(branch);
+    const int64_t num_ids = std::ssize(request.continuation);
+    for (int64_t i = branch.context > 0 ? 0 : 1; i < num_ids; ++i) {
+      add_target(branch.begin + branch.context + i - 1, request.continuation[static_cast<size_t>(i)], index);
+    }
+  }
+
+  // `length` ids at `begin` of the row, at position `position` after the prefix: they see the trunk and their
+  // own run.
   void write_run(const int32_t* ids, int64_t begin, int64_t length, int64_t position) {
     for (int64_t i = 0; i < length; ++i) {
       tokens_[begin + i] = ids[i];
       if (allowed_ == nullptr) continue;
       positions_[begin + i] = prefix_length_ + position + i;
       bool* allowed = allowed_ + (begin + i) * num_tokens_;
-      if (begin > 0) std::fill(allowed, allowed + context_length_, true);
+      if (begin > 0) std::fill(allowed, allowed + trunk_length_, true);
       std::fill(allowed + begin, allowed + begin + i + 1, true);
     }
   }
@@ -76,24 +93,24 @@ class RowWriter {
   }
 
   // A shared prefix is whole segments, so that segments may be counted from its end.
-  void add_context_segments() {
+  void add_trunk_segments() {
     if (options_.routing == RoutingMode::kLastPromptToken) {
-      add_segment(0, context_length_, context_length_ - 1);
+      add_segment(0, trunk_length_, trunk_length_ - 1);
       return;
     }
-    for (int64_t begin = 0; begin < context_length_; begin += options_.segment_length) {
-      add_segment(begin, std::min(begin + options_.segment_length, context_length_), begin);
+    for (int64_t begin = 0; begin < trunk_length_; begin += options_.segment_length) {
+      add_segment(begin, std::min(begin + options_.segment_length, trunk_length_), begin);
     }
   }
 
   void add_branch_segments(const Branch& branch) {
     const int64_t length = options_.segment_length;
-    // The run that the context decides: the rest of its last segment, or the first S tokens.
+    // The run that the trunk decides: the rest of its last segment, or the first S tokens.
     int64_t first = length;
-    int64_t selector = context_length_ - 1;
+    int64_t selector = trunk_length_ - 1;
     if (options_.routing == RoutingMode::kSegments) {
-      first = (length - context_length_ % length) % length;
-      selector = context_length_ / length * length;
+      first = (length - trunk_length_ % length) % length;
+      selector = trunk_length_ / length * length;
     }
     first = std::min(first, branch.length);
     const int64_t end = branch.begin + branch.length;
@@ -118,28 +135,68 @@ class RowWriter {
   int64_t* positions_ = nullptr;
   bool* allowed_ = nullptr;
   int64_t prefix_length_ = 0;
-  int64_t context_length_ = 0;  // without the prefix
+  int64_t trunk_length_ = 0;
 };
 
 // Without branches the plain causal mask, which needs no memory, says the same.
 bool needs_mask(const std::vector<Request>& requests, const RequestTree& tree) {
-  return std::ranges::count_if(tree.requests,
-                               [&](size_t request) { return requests[request].continuation.size() > 1; }) > 1;
+  return std::ranges::count_if(tree.requests, [&](size_t request) {
+           return branch_of(requests[request], tree.trunk, 0).length > 0;
+         }) > 1;
+}
+
+// Ids that the contexts of requests [begin, end) have in common after the prefix.
+int64_t common_context(const std::vector<Request>& requests, size_t begin, size_t end) {
+  const std::vector<int32_t>& first = requests[begin].context;
+  int64_t common = std::ssize(first);
+  for (size_t i = begin + 1; i < end; ++i) {
+    const auto [differs, other] = std::ranges::mismatch(first, requests[i].context);
+    common = std::min(common, static_cast<int64_t>(differs - first.begin()));
+  }
+  return common - requests[begin].shared_prefix;
+}
+
+RequestTree make_tree(const std::vector<Request>& requests, size_t begin, size_t end, int64_t trunk) {
+  RequestTree tree{{}, trunk, trunk};
+  for (size_t i = begin; i < end; ++i) {
+    tree.requests.push_back(i);
+    tree.length += branch_of(requests[i], trunk, 0).length;
+  }
+  return tree;
+}
+
+// Requests [begin, end) belong to one group and have the same shared prefix.
+void add_trees(const std::vector<Request>& requests, size_t begin, size_t end, RoutingMode routing,
+               std::vector<RequestTree>& trees) {
+  const int64_t common = common_context(requests, begin, end);
+  int64_t longest = 0;
+  for (size_t i = begin; i < end; ++i) {
+    longest = std::max(longest, std::ssize(requests[i].context) - requests[i].shared_prefix);
+  }
+  const bool is_worth_it = common >= kShortestTrunk && 2 * common >= longest;
+  if (routing == RoutingMode::kSegments && is_worth_it) {
+    trees.push_back(make_tree(requests, begin, end, common));
+    return;
+  }
+  for (size_t first = begin, last = begin; first < end; first = last) {
+    while (last < end && requests[last].context == requests[first].context) ++last;
+    trees.push_back(make_tree(requests, first, last, common_context(requests, first, last)));
+  }
 }
 
 }  // namespace
 
-std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests) {
+std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests, RoutingMode routing) {
   std::vector<RequestTree> trees;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    SMOE_ASSERT(requests[i].shared_prefix >= 0 &&
-                std::ssize(requests[i].context) > requests[i].shared_prefix &&
-                !requests[i].continuation.empty());
-    const bool shares =
-        i > 0 && requests[i].group == requests[i - 1].group && requests[i].context == requests[i - 1].context;
-    if (!shares) trees.push_back({{}, std::ssize(requests[i].context) - requests[i].shared_prefix});
-    trees.back().requests.push_back(i);
-    trees.back().length += std::ssize(requests[i].continuation) - 1;
+  for (size_t begin = 0, end = 0; begin < requests.size(); begin = end) {
+    for (; end < requests.size() && requests[end].group == requests[begin].group &&
+           requests[end].shared_prefix == requests[begin].shared_prefix;
+         ++end) {
+      SMOE_ASSERT(requests[end].shared_prefix >= 0 &&
+                  std::ssize(requests[end].context) > requests[end].shared_prefix &&
+                  !requests[end].continuation.empty());
+    }
+    add_trees(requests, begin, end, routing, trees);
   }
   std::ranges::stable_sort(trees, std::greater<>(), &RequestTree::length);
   return trees;

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <numeric>
+
 #include "eval/eval_test_support.h"
 #include "smoe/core/error.h"
 
@@ -15,7 +18,7 @@ std::vector<Request> two_choices() {
 }
 
 RequestBatch pack(const std::vector<Request>& requests, int64_t segment_length, RoutingMode mode) {
-  const auto trees = build_request_trees(requests);
+  const auto trees = build_request_trees(requests, mode);
   return pack_request_trees(requests, trees, {8192, segment_length, mode}, 0);
 }
 
@@ -84,6 +87,39 @@ TEST(RequestBatch, OnlyNeighboursOfOneGroupWithOneContextShareARow) {
   const auto trees = build_request_trees(requests);
   ASSERT_EQ(trees.size(), 3u);
   EXPECT_THAT(trees[2].requests, ::testing::ElementsAre(2u, 3u));
+}
+
+// Ten ids in common, then the option 50 or 51 52, then the same continuation 60 61.
+std::vector<Request> two_options() {
+  std::vector<int32_t> common(10);
+  std::iota(common.begin(), common.end(), 1);
+  std::vector<Request> requests(2, Request{common, {60, 61}, 0});
+  requests[0].context.push_back(50);
+  requests[1].context.insert(requests[1].context.end(), {51, 52});
+  return requests;
+}
+
+TEST(RequestBatch, ContextsThatDifferAtTheirEndShareTheirBeginning) {
+  const RequestBatch batch = pack(two_options(), 4, RoutingMode::kSegments);
+  EXPECT_TRUE(batch.input.tokens_BT.equal(
+      at::tensor({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 50, 60, 51, 52, 60}, at::kLong).unsqueeze(0)));
+  EXPECT_TRUE(
+      batch.input.positions_BT.slice(1, 10).equal(at::tensor({10, 11, 10, 11, 12}, at::kLong).unsqueeze(0)));
+  std::vector<std::array<int64_t, 3>> targets;
+  for (const ScoredToken& target : batch.targets) {
+    targets.push_back({target.position, target.token, static_cast<int64_t>(target.request)});
+  }
+  using T = std::array<int64_t, 3>;
+  EXPECT_THAT(targets, ::testing::ElementsAre(T{10, 60, 0}, T{11, 61, 0}, T{13, 60, 1}, T{14, 61, 1}));
+  // S = 4: the options stand in the segment of token 9, at position 8.
+  const std::vector<Segment> expected = {{0, 0, 4, 0},   {0, 4, 8, 4},   {0, 8, 10, 8},
+                                         {0, 10, 12, 8}, {0, 12, 14, 8}, {0, 14, 15, 14}};
+  EXPECT_EQ(batch.input.segments.segments, expected);
+}
+
+TEST(RequestBatch, ContextsThatDifferStayApartWhereTheirLastTokenRoutesThem) {
+  EXPECT_EQ(build_request_trees(two_options(), RoutingMode::kLastPromptToken).size(), 2u);
+  EXPECT_EQ(build_request_trees(two_options(), RoutingMode::kSegments).size(), 1u);
 }
 
 TEST(RequestBatch, TreesComeLongestFirst) {

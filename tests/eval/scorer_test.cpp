@@ -27,6 +27,16 @@ std::vector<Request> random_requests(int64_t num_items) {
     for (uint64_t choice = random.below(4) + 1; choice > 0; --choice)
       requests.push_back({context, ids(9), item});
   }
+  // Items whose contexts differ at their end only.
+  for (int64_t item = num_items; item < num_items + 3; ++item) {
+    std::vector<int32_t> beginning(9);
+    for (int32_t& id : beginning) id = static_cast<int32_t>(random.below(302));
+    for (uint64_t choice = random.below(2) + 2; choice > 0; --choice) {
+      std::vector<int32_t> context = beginning;
+      for (const int32_t id : ids(4)) context.push_back(id);
+      requests.push_back({context, ids(6), item});
+    }
+  }
   return requests;
 }
 

@@ -1,5 +1,6 @@
-// Packs requests into batch rows. The choices of an item become one row: the shared context once, then the
-// continuations side by side as branches that see the context and themselves, but not each other.
+// Packs requests into batch rows. The choices of an item become one row: what their contexts have in common
+// once, as the trunk, then what follows it in each side by side, as branches that see the trunk and
+// themselves, but not each other.
 //
 // Shape legend: B rows, T tokens.
 #pragma once
@@ -21,16 +22,21 @@ struct PackingOptions {
   RoutingMode routing = RoutingMode::kSegments;
 };
 
-// Requests that share a context, as one row.
+// Requests of one row.
 struct RequestTree {
   std::vector<size_t> requests;
+  // Ids of the contexts, after the shared prefix, that all requests have in common. Where the last id of a
+  // context routes it, these are whole contexts.
+  int64_t trunk = 0;
   // Tokens of the row, without the shared prefix; the last id of a continuation is only predicted, never an
   // input.
   int64_t length = 0;
 };
 
-// Groups neighbouring requests of the same group and context; longest tree first (ties in request order).
-std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests);
+// Puts neighbouring requests of the same group into one row if their contexts are equal, or, routed in
+// segments, if their contexts have most of their ids in common. Longest tree first (ties in request order).
+std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests,
+                                             RoutingMode routing = RoutingMode::kSegments);
 
 // One id to be predicted: by the hidden state at `position` of the flattened [B*T].
 struct ScoredToken {
