@@ -7,6 +7,7 @@
 #include "smoe/core/progress.h"
 #include "smoe/model/device.h"
 #include "smoe/model/parameter_counts.h"
+#include "smoe/model/parameter_report.h"
 #include "smoe/train/compute_account.h"
 #include "smoe/train/precision.h"
 
@@ -99,15 +100,20 @@ int64_t most_checkpoints(const TrainConfig& config) {
   return std::min(all, keep.keep_last + multiples + 1);
 }
 
-std::string describe_memory(const TrainConfig& config) {
-  const double parameters = num_parameters(config);
+std::string describe_memory(const TrainConfig& config, int64_t world_size) {
+  const DistributedConfig& distributed = config.distributed;
+  const int64_t stage = world_size == 1 ? 0 : distributed.zero_stage;
+  const int64_t shards = stage == 0                          ? 1
+                         : distributed.shard_group_size == 0 ? world_size
+                                                             : distributed.shard_group_size;
+  const ProcessState state = process_state(config.model, config.dtype != TrainDtype::kFloat32, stage, shards);
   const double row_tokens =
       static_cast<double>(config.micro_batch_size) * static_cast<double>(config.data.sequence_length);
   const double head_tokens = std::min(static_cast<double>(config.loss.head_chunk_tokens), row_tokens);
   const double vocabulary = static_cast<double>(config.model.vocab_size);
-  std::string text = line("memory", parameters * weight_bytes(config), "weights");
-  text += line("", parameters * kFloatBytes, "gradients (float32)");
-  text += line("", parameters * optimizer_bytes(config),
+  std::string text = line("memory", state.weights, "weights");
+  text += line("", state.gradients, "gradients (float32)");
+  text += line("", state.optimizer,
                config.dtype == TrainDtype::kFloat32 ? "two moments (float32)"
                                                     : "two moments and master weights (float32)");
   text += line("", row_tokens * activation_values(config) * weight_bytes(config),
@@ -116,8 +122,12 @@ std::string describe_memory(const TrainConfig& config) {
   text += line("", vocabulary * static_cast<double>(config.model.dim) * kFloatBytes,
                "gradient of the output head (float32)");
   if (config.checkpoint.asynchronous)
-    text += line("", static_cast<double>(checkpoint_bytes(config)),
+    text += line("", static_cast<double>(checkpoint_bytes(config)) / static_cast<double>(world_size),
                  "copy for saving beside training, in host memory");
+  if (world_size > 1) {
+    text += fmt::format("                in each of {} processes: zero_stage {}, shards over {}\n",
+                        world_size, stage, shards);
+  }
   return text;
 }
 

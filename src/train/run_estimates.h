@@ -16,7 +16,7 @@ int64_t checkpoint_bytes(const TrainConfig& config);
 int64_t most_checkpoints(const TrainConfig& config);
 
 // Lines of the report, one a kind of memory.
-std::string describe_memory(const TrainConfig& config);
+std::string describe_memory(const TrainConfig& config, int64_t world_size);
 
 // FLOPs a step and of the run, and how long it takes: at `tokens_per_s` tokens of all passes, or at best,
 // by the rate of matrix products measured here for a moment. `world_size` processes share the work.

@@ -68,6 +68,10 @@ Trainer::Trainer(TrainConfig config, TrainerOptions options)
 void Trainer::open_log() {
   log_to_file(folder_.path() /
               (all_->is_main() ? std::string("log.txt") : fmt::format("log-rank-{}.txt", all_->rank())));
+  if (!parallel_->is_distributed()) return;
+  spdlog::info("rank {} of {} (number {} of {} on its node), device {}, zero_stage {}, shard_group_size {}",
+               all_->rank(), all_->world_size(), all_->launch().local_rank, all_->launch().local_world_size,
+               model_.device().str(), config_.distributed.zero_stage, config_.distributed.shard_group_size);
 }
 
 void Trainer::check_agreement() {
