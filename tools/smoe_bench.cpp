@@ -39,8 +39,9 @@ int main(int argc, char** argv) {
   decode->add_option("--budgets", options.budgets, "by name or k; default: all");
   decode->add_option("--segment-lengths", options.segment_lengths, "S of the stepped rows")
       ->capture_default_str();
-  decode->add_option("--memory-limits", memory_limits,
-                     "for routed experts: choice (one whole choice) or 512MiB ...");
+  decode->add_option(
+      "--memory-limits", memory_limits,
+      "for routed experts: choice (one whole choice) or 512MiB ...; none: models in memory only");
   decode->add_option("--expert-option", store.overrides, "of the store: backend=threads, eviction=lru ...")
       ->take_all()
       ->expected(1);
@@ -65,6 +66,7 @@ int main(int argc, char** argv) {
     options.resident_encoding = smoe::enum_from_name<smoe::ExpertEncoding>(resident_dtype).value();
     if (!memory_limits.empty()) options.memory_limits.clear();
     for (const std::string& limit : memory_limits) {
+      if (limit == "none") continue;
       options.memory_limits.push_back(limit == "choice" ? 0 : smoe::parse_byte_count(limit));
     }
     const auto report =

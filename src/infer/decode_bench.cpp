@@ -75,6 +75,7 @@ class DecodeBench {
     make_dense_models();
     for (int64_t index = 0; index < std::ssize(budgets_); ++index) run_resident(index);
     stepped_.reset();
+    if (options_.memory_limits.empty()) return std::move(report_);
     run_streamed(Architecture::kSteppedMoe);
     run_streamed(Architecture::kVanillaMoe);
     return std::move(report_);
@@ -253,6 +254,7 @@ class DecodeBench {
     run.decode(stepped ? 2 * length - 1 : 3);
     TokenRun dense = warm_run(dense_[static_cast<size_t>(index)], 0, 1);
     streaming.experts->reset_statistics();
+    disk.use_memory(streaming.experts->num_slots());
     // After each turn the disk alone repeats the reads of the turn, as many together as were asked for.
     double replay_s = 0;
     size_t num_replayed = 0;
@@ -260,7 +262,11 @@ class DecodeBench {
       const std::vector<RefreshRecord> records = streaming.experts->refreshes();
       std::vector<int64_t> misses;
       for (; num_replayed < records.size(); ++num_replayed) {
-        misses.push_back(records[num_replayed].bytes_read / package.layout().block_bytes);
+        // A choice that does not fit is read in parts, again at every token.
+        int64_t left = records[num_replayed].bytes_read / package.layout().block_bytes;
+        for (; left > 0; left -= streaming.experts->num_slots()) {
+          misses.push_back(std::min(left, streaming.experts->num_slots()));
+        }
       }
       replay_s += disk.read(misses);
     };

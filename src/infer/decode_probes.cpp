@@ -80,18 +80,21 @@ DiskProbe::DiskProbe(const StreamingPackage& package, const ExpertReaderConfig& 
   });
 }
 
+void DiskProbe::use_memory(int64_t num_blocks) {
+  const auto bytes = static_cast<size_t>(num_blocks * package_.layout().block_bytes);
+  memory_.reset(std::aligned_alloc(kExpertBlockAlignment, bytes));
+  SMOE_CHECK(DataError, memory_ != nullptr, "{} bytes of memory for the disk probe are not there", bytes);
+  // Touched before the clock runs.
+  std::fill_n(static_cast<std::byte*>(memory_.get()), bytes, std::byte{0});
+  capacity_ = num_blocks;
+  next_block_ = 0;
+}
+
 double DiskProbe::read(const std::vector<int64_t>& group_sizes) {
   const int64_t block_bytes = package_.layout().block_bytes;
   const int64_t num_blocks = package_.num_moe_layers() * package_.num_experts();
   const int64_t most = group_sizes.empty() ? 0 : std::ranges::max(group_sizes);
-  if (most > capacity_) {
-    const auto bytes = static_cast<size_t>(most * block_bytes);
-    memory_.reset(std::aligned_alloc(kExpertBlockAlignment, bytes));
-    SMOE_CHECK(DataError, memory_ != nullptr, "{} bytes of memory for the disk probe are not there", bytes);
-    std::fill_n(static_cast<std::byte*>(memory_.get()), bytes,
-                std::byte{0});  // touched before the clock runs
-    capacity_ = most;
-  }
+  if (most > capacity_) use_memory(most);
   const Stopwatch watch;
   for (const int64_t size : group_sizes) {
     if (size == 0) continue;
@@ -99,7 +102,8 @@ double DiskProbe::read(const std::vector<int64_t>& group_sizes) {
     for (int64_t i = 0; i < size; ++i) {
       const auto block = static_cast<int64_t>(random_.below(static_cast<uint64_t>(num_blocks)));
       reads.push_back({static_cast<uint64_t>(i), block * block_bytes, block_bytes,
-                       static_cast<std::byte*>(memory_.get()) + i * block_bytes});
+                       static_cast<std::byte*>(memory_.get()) + next_block_ * block_bytes});
+      next_block_ = (next_block_ + 1) % capacity_;
     }
     reader_->start(reads);
     std::unique_lock lock(arrivals_->mutex);

@@ -30,6 +30,9 @@ class MemoryProbe {
 class DiskProbe {
  public:
   DiskProbe(const StreamingPackage& package, const ExpertReaderConfig& config);
+  // Reads go around in memory for so many blocks: into the small memory of a single group, which caches hold,
+  // they are faster than into the slots of a store.
+  void use_memory(int64_t num_blocks);
   // Seconds for groups of blocks, each asked for at once when the one before has arrived.
   double read(const std::vector<int64_t>& group_sizes);
 
@@ -40,6 +43,7 @@ class DiskProbe {
   std::unique_ptr<BlockReader> reader_;
   std::unique_ptr<void, void (*)(void*)> memory_;
   int64_t capacity_ = 0;  // in blocks
+  int64_t next_block_ = 0;
   SplitMix64 random_{17};
 };
 

@@ -118,10 +118,6 @@ void GenerationSession::give_up(Requests& requests, const ExpertReadError& error
 }
 
 at::Tensor GenerationSession::prefill(Requests& group) {
-  std::shared_ptr<const KvCache> prefix;
-  if (const GenerationRequest& first = group.front()->request; first.shared_prefix > 0) {
-    prefix = prefixes_.get(prefix_of(first), first.budget, first.segment_length);
-  }
   while (!group.empty()) {
     std::vector<std::vector<int32_t>> prompts;
     std::vector<DecodeRow> rows;
@@ -131,6 +127,11 @@ at::Tensor GenerationSession::prefill(Requests& group) {
       rows.push_back({request.budget, {request.routing, request.segment_length, 0, request.responses}});
     }
     try {
+      std::shared_ptr<const KvCache> prefix;
+      // Of all of them; an error in it names the first row, and the others meet it in their turn.
+      if (const GenerationRequest& first = group.front()->request; first.shared_prefix > 0) {
+        prefix = prefixes_.get(prefix_of(first), first.budget, first.segment_length);
+      }
       return batch_.prefill(prompts, std::move(rows), limits_.chunk_tokens, prefix);
     } catch (const ExpertReadError& error) {
       give_up(group, error);

@@ -1,5 +1,7 @@
 #include "single_token.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +17,8 @@ namespace {
 
 // Weights of one item: enough to hide the cost of claiming it, few enough for all threads to end together.
 constexpr int64_t kItemBytes = 64 << 10;
-constexpr int64_t kRowStep = 4;  // rows that the products read side by side
+constexpr int64_t kRowStep = 4;
+constexpr int64_t kMostNarrowRows = 32;  // of a part that is read from many matrices
 
 int64_t rows_an_item(int64_t row_bytes) {
   return std::max<int64_t>(kRowStep, kItemBytes / std::max<int64_t>(row_bytes, 1) / kRowStep * kRowStep);
@@ -176,7 +179,10 @@ void SingleTokenPass::start_feed_forward(StageList& stages, int64_t layer, int64
   up_.resize(static_cast<size_t>(width));
   wide_blocks_ = cut<Block>(gates);
   narrow_blocks_.clear();
-  const int64_t step = rows_an_item(down_row_bytes);
+  // Each unit has a piece of an item: pieces of several rows are longer to read in one go.
+  const int64_t even_rows = config.dim / (4 * at::get_num_threads()) / kRowStep * kRowStep;
+  const int64_t step =
+      std::max(rows_an_item(down_row_bytes), std::clamp<int64_t>(even_rows, kRowStep, kMostNarrowRows));
   for (int64_t begin = 0; begin < config.dim; begin += step) {
     narrow_blocks_.push_back({0, begin, std::min(step, config.dim - begin)});
   }

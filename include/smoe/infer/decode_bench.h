@@ -22,7 +22,7 @@ struct DecodeBenchOptions {
   ExpertEncoding resident_encoding = ExpertEncoding::kFloat32;  // of everything in memory
   std::vector<std::string> budgets;                             // names or k; empty: all
   std::vector<int64_t> segment_lengths = {16, 32, 64};
-  // Bytes for routed experts. 0 stands for one whole choice of the budget.
+  // Bytes for routed experts. 0 stands for one whole choice of the budget. Empty: nothing is streamed.
   std::vector<int64_t> memory_limits = {0};
   ExpertStoreConfig store;
   std::vector<int64_t> batch_sizes = {1};  // rows decoded together, with all weights in memory
