@@ -285,6 +285,22 @@ TEST(Sft, ResumesBitForBit) {
   EXPECT_EQ(weights(config), straight);
 }
 
+// One run keeps its activations, the other computes them twice.
+TEST(Sft, RecomputedLayersChangeNoBitOfTheResult) {
+  for (const Architecture architecture : {Architecture::kSteppedMoe, Architecture::kVanillaMoe}) {
+    const testing::TemporaryFolder folder;
+    TrainConfig config = tiny_sft(folder.path(), architecture);
+    std::vector<std::string> hashes;
+    for (const CheckpointedLayers policy : {CheckpointedLayers::kNone, CheckpointedLayers::kAll}) {
+      config.activation_checkpointing.policy = policy;
+      config.run_folder = (folder.path() / std::string(enum_to_name(policy))).string();
+      Trainer(config, quiet()).run();
+      hashes.push_back(sha256_of_file(resolve_checkpoint(config.run_folder) / "model.safetensors"));
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+  }
+}
+
 TEST(Sft, ResumeRefusesOtherDialogues) {
   const testing::TemporaryFolder folder;
   const TrainConfig config = tiny_sft(folder.path());
