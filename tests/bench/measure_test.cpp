@@ -1,5 +1,6 @@
 #include "smoe/bench/measure.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +41,7 @@ TEST(Measure, BestAndMedianAreTakenOfEachClock) {
 TEST(BenchConfig, TheShippedCasesHaveTheirStatedWork) {
   for (const auto& [name, gflop] : {std::pair("tiny", 543.0), std::pair("small", 2013.0)}) {
     const auto config =
-        read_config<BenchConfig>({std::string(SMOE_SOURCE_DIR) + "/configs/bench/" + name + ".yaml", {}});
+        read_config<BenchConfig>({fmt::format("{}/configs/bench/{}.yaml", SMOE_SOURCE_DIR, name), {}});
     double flops = 0;
     for (int64_t budget = 0; budget < std::ssize(config.model.budgets); ++budget) {
       flops += 3 * forward_flops(config, budget);
