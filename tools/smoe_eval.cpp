@@ -32,6 +32,7 @@ struct Arguments {
   int64_t num_threads = 0;
   bool list_tasks = false;
   std::string chat_shots = "turns";
+  std::string chat_template_file;
   bool chat_template = false;
   bool unsafe_code = false;
   bool discards_journal = false;
@@ -110,6 +111,8 @@ void add_generation_options(CLI::App& app, Arguments& arguments) {
       ->delimiter(',');
   app.add_flag("--chat-template", arguments.chat_template,
                "each prompt is a dialogue in the template that the checkpoint was fine-tuned with");
+  app.add_option("--chat-template-file", arguments.chat_template_file,
+                 "the same with this template, for a checkpoint that holds none");
   app.add_option("--chat-shots", arguments.chat_shots,
                  "with --chat-template, solved rows are turns of the dialogue (turns) or stand in the user's "
                  "message (message)")
@@ -150,9 +153,13 @@ void complete_chat_options(Arguments& arguments, const std::filesystem::path& ch
   SMOE_CHECK(ConfigError, layout.has_value() && *layout != smoe::PromptLayout::kText,
              "--chat-shots {}; allowed are turns and message", arguments.chat_shots);
   options.chat_layout = *layout;
+  arguments.chat_template = arguments.chat_template || !arguments.chat_template_file.empty();
   SMOE_CHECK(ConfigError, options.system_prompt.empty() || arguments.chat_template,
              "--system-prompt needs --chat-template: plain prompts have no messages");
-  if (arguments.chat_template) options.chat_template = smoe::checkpoint_chat_template(checkpoint);
+  if (!arguments.chat_template) return;
+  options.chat_template = arguments.chat_template_file.empty()
+                              ? smoe::checkpoint_chat_template(checkpoint)
+                              : smoe::load_chat_template(arguments.chat_template_file);
 }
 
 // The folder of a run says more than that of a step.

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "smoe/core/error.h"
+#include "smoe/eval/pair_encoding.h"
 #include "smoe/infer/chat_dialogue.h"
 #include "smoe/infer/generator.h"
 #include "smoe/infer/prompts.h"
@@ -14,17 +15,15 @@ namespace {
 // A row of the batch costs about this many tokens of keys and values.
 constexpr int64_t kTypicalRowTokens = 256;
 
-// An earlier answer that loses its beginning, or the token before it, becomes a part of the prompt after it.
-void drop_left(int64_t count, DialoguePrompt& prompt) {
-  prompt.ids.erase(prompt.ids.begin(), prompt.ids.begin() + count);
-  std::vector<ResponseSpan> left;
-  for (const ResponseSpan& response : prompt.responses) {
-    if (response.begin > count) left.push_back({response.begin - count, response.end - count});
-  }
-  prompt.responses = std::move(left);
-}
-
 }  // namespace
+
+DialoguePrompt dialogue_prompt(const ChatRenderer& chat, const Conversation& before,
+                               const std::string& message) {
+  Conversation messages = before;
+  messages.push_back({ChatRole::kUser, message});
+  ChatExample dialogue = chat.open_dialogue(messages);
+  return {std::move(dialogue.tokens), std::move(dialogue.responses)};
+}
 
 int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
   const int64_t wanted = task.generation.max_new_tokens;
@@ -40,10 +39,7 @@ int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
 DialoguePrompt AnswerGenerator::prompt_of(const EvaluationItem& item) const {
   const std::string& text = item.pairs.front().context;
   if (options_.chat == nullptr) return {encode_prompt(tokenizer_, text, options_.bos)};
-  Conversation messages = item.dialogue;
-  messages.push_back({ChatRole::kUser, text});
-  ChatExample dialogue = options_.chat->open_dialogue(messages);
-  return {std::move(dialogue.tokens), std::move(dialogue.responses)};
+  return dialogue_prompt(*options_.chat, item.dialogue, text);
 }
 
 AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
@@ -55,7 +51,7 @@ AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
     SMOE_CHECK(DataError, !prompt.ids.empty(), "{}: the prompt is empty, and --bos puts nothing before it",
                item.where);
     if (std::ssize(prompt.ids) > room) {
-      drop_left(std::ssize(prompt.ids) - room, prompt);
+      drop_left(std::ssize(prompt.ids) - room, prompt.ids, prompt.responses);
       ++prompts.truncated;
     }
     prompts.ids.push_back(std::move(prompt.ids));

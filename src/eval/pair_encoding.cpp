@@ -6,6 +6,16 @@
 #include "smoe/eval/text_filters.h"
 
 namespace smoe {
+
+void drop_left(int64_t count, std::vector<int32_t>& ids, std::vector<ResponseSpan>& responses) {
+  ids.erase(ids.begin(), ids.begin() + count);
+  std::vector<ResponseSpan> left;
+  for (const ResponseSpan& response : responses) {
+    if (response.begin > count) left.push_back({response.begin - count, response.end - count});
+  }
+  responses = std::move(left);
+}
+
 PairEncoder::PairEncoder(const Tokenizer& tokenizer, BosPolicy policy, int64_t max_length)
     : tokenizer_(tokenizer), added_token_(leading_token(tokenizer, policy)), max_length_(max_length) {
   SMOE_CHECK(ConfigError, max_length >= 1, "the maximum length is {}; it must be at least 1", max_length);
@@ -53,11 +63,11 @@ Request PairEncoder::encode(const TextPair& pair, const std::string& where) {
   return request;
 }
 
-Request PairEncoder::encode_answer(std::vector<int32_t> prompt, std::string_view answer,
-                                   const std::string& where) {
-  SMOE_CHECK(DataError, !prompt.empty(), "{}: the chat template gives an empty prompt", where);
+Request PairEncoder::encode_answer(DialoguePrompt prompt, std::string_view answer, const std::string& where) {
+  SMOE_CHECK(DataError, !prompt.ids.empty(), "{}: the chat template gives an empty prompt", where);
   Request request;
-  request.context = std::move(prompt);
+  request.context = std::move(prompt.ids);
+  request.responses = std::move(prompt.responses);
   request.continuation = tokenizer_.encode(answer);
   finish(request, answer, where);
   return request;
@@ -77,7 +87,7 @@ void PairEncoder::truncate(Request& request, const std::string& where) {
              where, request.continuation.size(), max_length_);
   const int64_t surplus = std::ssize(request.context) - room;
   if (surplus <= 0) return;
-  request.context.erase(request.context.begin(), request.context.begin() + surplus);
+  drop_left(surplus, request.context, request.responses);
   ++counts_.truncated;
 }
 

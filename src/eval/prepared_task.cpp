@@ -34,11 +34,9 @@ void share_prefixes(PreparedTask& prepared, int64_t unit) {
 // The answer `pair.continuation` in the dialogue of an item.
 Request encode_in_dialogue(const EvaluationItem& item, const TextPair& pair, const ChatRenderer& chat,
                            PairEncoder& encoder) {
-  Conversation dialogue = item.dialogue;
-  dialogue.push_back({ChatRole::kUser, pair.context});
   const bool trims = chat.chat_template().trim_content;
   const std::string_view answer = trims ? strip(pair.continuation) : std::string_view(pair.continuation);
-  return encoder.encode_answer(chat.prompt(dialogue), answer, item.where);
+  return encoder.encode_answer(dialogue_prompt(chat, item.dialogue, pair.context), answer, item.where);
 }
 
 void encode_requests(PreparedTask& prepared, const TaskTools& tools) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/chat_segments.h"
 
 namespace smoe {
 namespace {
@@ -43,7 +44,7 @@ class RowWriter {
     prefix_length_ = first.shared_prefix;
     trunk_length_ = tree.trunk;
     write_run(first.context.data() + prefix_length_, 0, trunk_length_, 0);
-    add_trunk_segments();
+    add_trunk_segments(first.responses);
     // Where the trunk is the whole context its last token predicts the first id; these targets come first, so
     // that targets ascend in position.
     for (const size_t request : tree.requests) {
@@ -93,9 +94,17 @@ class RowWriter {
   }
 
   // A shared prefix is whole segments, so that segments may be counted from its end.
-  void add_trunk_segments() {
+  void add_trunk_segments(std::vector<ResponseSpan> responses) {
     if (options_.routing == RoutingMode::kLastPromptToken) {
-      add_segment(0, trunk_length_, trunk_length_ - 1);
+      // Segments have no meaning for models that share prefixes in this mode.
+      if (prefix_length_ > 0) responses.clear();
+      // The answer that follows the context, so that what stands before it is a prompt.
+      responses.push_back({trunk_length_, trunk_length_});
+      const ChatRow dialogue = {{0, trunk_length_, std::move(responses)}};
+      const SegmentMap map = chat_segments({dialogue}, trunk_length_, options_.segment_length);
+      for (const Segment& segment : map.segments) {
+        add_segment(segment.begin, segment.end, segment.selector);
+      }
       return;
     }
     for (int64_t begin = 0; begin < trunk_length_; begin += options_.segment_length) {

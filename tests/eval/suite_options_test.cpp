@@ -9,7 +9,9 @@
 #include "smoe/eval/evaluator.h"
 #include "smoe/eval/generation_overrides.h"
 #include "smoe/eval/model_outputs.h"
+#include "smoe/eval/request_batch.h"
 #include "smoe/eval/response_scores.h"
+#include "smoe/routing/chat_segments.h"
 
 namespace smoe {
 namespace {
@@ -193,6 +195,51 @@ TEST_F(SuiteOptions, InADialogueShotsAreTurnsAndTheAnswerIsScoredByItself) {
   const auto message = ids(PromptLayout::kOneMessage, 1);
   EXPECT_EQ(message[0]["context"],
             with_bos("Be brief.\n\nChoose.\n\nUser:\nQ one?  yes\n\nQ two?\nAssistant:\n"));
+}
+
+TEST_F(SuiteOptions, EveryTurnOfADialogueIsRoutedAsInTraining) {
+  const ChatTemplate chat = plain_template();
+  const ChatRenderer renderer(chat, tokenizer_);
+  const Conversation before = {{ChatRole::kUser, "one"},
+                               {ChatRole::kAssistant, "1, and more"},
+                               {ChatRole::kUser, "two"},
+                               {ChatRole::kAssistant, "2"}};
+  PairEncoder encoder(tokenizer_, BosPolicy::kAuto, 2048);
+  const Request request =
+      encoder.encode_answer(dialogue_prompt(renderer, before, "three"), "3 or so", "here");
+  ASSERT_EQ(request.responses.size(), 2u);
+  const PackingOptions options = {8192, 4, RoutingMode::kLastPromptToken};
+  const std::vector<RequestTree> trees = build_request_trees({request}, options.routing);
+  const RequestBatch batch = pack_request_trees({request}, trees, options, 0);
+
+  Conversation whole = before;
+  whole.push_back({ChatRole::kUser, "three"});
+  whole.push_back({ChatRole::kAssistant, "3 or so"});
+  const ChatExample training = renderer.render(whole);
+  // The tokens that are predicted but no inputs: the answer's last one here, and EOS behind it there.
+  const int64_t num_inputs = training.num_pairs() - 1;
+  std::vector<ResponseSpan> responses = training.responses;
+  responses.back().end = num_inputs;
+  const SegmentMap expected = chat_segments({{{0, num_inputs, responses}}}, num_inputs, 4);
+  // Which runs share an answer's first segment with its prompt is spelled in two pieces there.
+  const auto selectors = [](const SegmentMap& map) {
+    std::vector<int64_t> of_token(static_cast<size_t>(map.num_tokens), -1);
+    for (const Segment& segment : map.segments) {
+      for (int64_t i = segment.begin; i < segment.end; ++i)
+        of_token[static_cast<size_t>(i)] = segment.selector;
+    }
+    return of_token;
+  };
+  EXPECT_EQ(batch.input.segments.num_tokens, num_inputs);
+  EXPECT_EQ(selectors(batch.input.segments), selectors(expected));
+}
+
+TEST_F(SuiteOptions, TruncationKeepsAnswersThatKeepTheirBeginning) {
+  std::vector<int32_t> ids(20, 7);
+  std::vector<ResponseSpan> responses = {{3, 6}, {10, 14}};
+  drop_left(3, ids, responses);
+  EXPECT_EQ(ids.size(), 17u);
+  EXPECT_THAT(responses, ElementsAre(ResponseSpan{7, 11})) << "the first has no token before it";
 }
 
 TEST_F(SuiteOptions, AnswersForJudgesAreWrittenForEveryBudget) {

@@ -45,6 +45,10 @@ struct AnswerPrompts {
   PrefixCounts prefix_counts;            // over all samples of the rows
 };
 
+// The dialogue `before`, continued by one message of the user.
+DialoguePrompt dialogue_prompt(const ChatRenderer& chat, const Conversation& before,
+                               const std::string& message);
+
 class AnswerGenerator {
  public:
   // `model` and `tokenizer` must outlive the generator.

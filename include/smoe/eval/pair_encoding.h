@@ -9,6 +9,7 @@
 #include "smoe/data/bos_policy.h"
 #include "smoe/data/tokenizer.h"
 #include "smoe/eval/items.h"
+#include "smoe/infer/prompts.h"
 
 namespace smoe {
 
@@ -20,6 +21,9 @@ struct Request {
   // First ids of the context that are computed once for all requests that begin with them; at least one id of
   // the context is left. What may be shared is the planner's business (shared_prefixes.h).
   int64_t shared_prefix = 0;
+  // Earlier answers in the context of a dialogue: with routing last_prompt_token each turn has its own
+  // experts.
+  std::vector<ResponseSpan> responses = {};
 };
 
 struct EncodingCounts {
@@ -27,6 +31,10 @@ struct EncodingCounts {
   int64_t truncated = 0;            // contexts that lost ids on the left
   int64_t empty_continuations = 0;  // a token spanned the border: the continuation was encoded by itself
 };
+
+// Drops the first `count` ids. An earlier answer that loses its beginning, or the token before it, becomes a
+// part of the prompt after it.
+void drop_left(int64_t count, std::vector<int32_t>& ids, std::vector<ResponseSpan>& responses);
 
 class PairEncoder {
  public:
@@ -38,7 +46,7 @@ class PairEncoder {
   Request encode(const TextPair& pair, const std::string& where);
   // The same for an answer in a dialogue: `prompt` ends where the chat template lets an answer begin, and the
   // answer is encoded by itself, as in training.
-  Request encode_answer(std::vector<int32_t> prompt, std::string_view answer, const std::string& where);
+  Request encode_answer(DialoguePrompt prompt, std::string_view answer, const std::string& where);
   // Windows over a whole text: the first after one prefix token, each later one given the one token before
   // it; the last, short one sees as much earlier text as fits. Every token is scored once.
   std::vector<Request> encode_rolling(const std::string& text);
