@@ -66,10 +66,11 @@ void check_dtype(const TrainConfig& config, ConfigProblems& problems) {
                                                     {"model.expert_dim", config.model.expert_dim}};
   for (const auto& [key, width] : widths) {
     if (width % 8 == 0) continue;
-    problems.add_rule("dtype", key,
-                      fmt::format("{} is {}; the grouped matrix products of bf16 need a multiple of 8: round it to "
-                                  "{}, or set dtype to fp32",
-                                  key, width, (width + 7) / 8 * 8));
+    problems.add_rule(
+        "dtype", key,
+        fmt::format("{} is {}; the grouped matrix products of bf16 need a multiple of 8: round it to "
+                    "{}, or set dtype to fp32",
+                    key, width, (width + 7) / 8 * 8));
   }
 }
 
