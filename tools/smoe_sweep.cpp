@@ -43,7 +43,8 @@ std::filesystem::path program_folder() {
 int run(const Arguments& arguments) {
   const smoe::SweepPlan plan = smoe::plan_sweep(arguments.file, arguments.overrides);
   if (arguments.print_slurm) {
-    fmt::print("{}", smoe::slurm_script(plan, arguments.file, program_folder() / "smoe-sweep"));
+    fmt::print(
+        "{}", smoe::slurm_script(plan, arguments.file, arguments.overrides, program_folder() / "smoe-sweep"));
     return 0;
   }
   fmt::print("{}", smoe::describe_plan(plan));

@@ -123,7 +123,9 @@ std::optional<RunMetric> evaluation_metric(const SweepPlan& plan, const PlannedR
                                            const RunState& state, const std::vector<std::string>& parts) {
   const auto evaluation = std::ranges::find(plan.config.evaluations, parts[0], &SweepEvaluation::name);
   SMOE_ASSERT(evaluation != plan.config.evaluations.end());
-  if (!state.evaluations.contains(parts[0])) return std::nullopt;
+  const auto done = state.evaluations.find(parts[0]);
+  // Results of an evaluation that was defined otherwise must not stand in one column with new ones.
+  if (done == state.evaluations.end() || done->second != evaluation_hash(*evaluation)) return std::nullopt;
   const fs::path file = plan.results_file(run, *evaluation);
   const nlohmann::json json = read_json_file(file);
   const std::string where = file.string();

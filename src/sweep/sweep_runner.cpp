@@ -24,6 +24,9 @@ namespace fs = std::filesystem;
 
 std::vector<const PlannedRun*> chosen_runs(const SweepPlan& plan, const std::vector<std::string>& only) {
   std::vector<const PlannedRun*> chosen;
+  const auto add = [&chosen](const PlannedRun& run) {
+    if (std::ranges::find(chosen, &run) == chosen.end()) chosen.push_back(&run);
+  };
   for (const std::string& word : only) {
     size_t index = plan.runs.size();
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), index);
@@ -32,7 +35,7 @@ std::vector<const PlannedRun*> chosen_runs(const SweepPlan& plan, const std::vec
     for (size_t i = 0; i < plan.runs.size(); ++i) {
       const PlannedRun& run = plan.runs[i];
       if (is_number ? i != index : run.name != word && run.row_name != word) continue;
-      chosen.push_back(&run);
+      add(run);
       found = true;
     }
     SMOE_CHECK(
@@ -42,9 +45,15 @@ std::vector<const PlannedRun*> chosen_runs(const SweepPlan& plan, const std::vec
         word, plan.runs.size() - 1);
   }
   if (only.empty()) {
-    for (const PlannedRun& run : plan.runs) chosen.push_back(&run);
+    for (const PlannedRun& run : plan.runs) add(run);
   }
   return chosen;
+}
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 // Results of another config under the same name would be mixed with those of this sweep.
@@ -74,7 +83,6 @@ class RunJob {
   }
 
   const PlannedRun& run() const { return run_; }
-  const RunState& state() const { return state_; }
 
   // The command of the next part that is not done, or an empty one.
   std::vector<std::string> next_command() {
@@ -136,14 +144,14 @@ class SweepRunner {
   SweepRunner(const SweepPlan& plan, const SweepRunOptions& options) : plan_(plan), options_(options) {}
 
   SweepOutcome run(const std::vector<const PlannedRun*>& runs) {
-    for (const PlannedRun* planned : runs) waiting_.emplace_back(plan_, *planned, options_.tools);
+    waiting_.assign(runs.begin(), runs.end());
     total_ = waiting_.size();
     while (true) {
       while (programs_.signal() == 0 && static_cast<int64_t>(programs_.size()) < options_.jobs &&
              !waiting_.empty()) {
-        RunJob job = std::move(waiting_.front());
+        // Its state is read only now: another machine may have worked on the run in the meantime.
+        start_next_part(RunJob(plan_, *waiting_.front(), options_.tools));
         waiting_.pop_front();
-        start_next_part(std::move(job));
       }
       if (programs_.size() == 0) break;
       for (const ProgramEnd& end : programs_.wait()) part_ended(end);
@@ -154,10 +162,6 @@ class SweepRunner {
 
  private:
   void start_next_part(RunJob job) {
-    if (job.state().failures > 0 && !options_.retry_failed) {
-      ++outcome_.failed;
-      return;
-    }
     const std::vector<std::string> command = job.next_command();
     if (command.empty()) {
       ++outcome_.finished;
@@ -196,7 +200,7 @@ class SweepRunner {
   const SweepPlan& plan_;
   const SweepRunOptions& options_;
   ChildPrograms programs_;
-  std::deque<RunJob> waiting_;
+  std::deque<const PlannedRun*> waiting_;
   std::map<int64_t, RunJob> running_;
   size_t total_ = 0;
   SweepOutcome outcome_;
@@ -218,14 +222,21 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepRunOptions& options) {
   for (const PlannedRun* run : runs) {
     const int64_t threads = run->config.num_threads == 0 ? cores : run->config.num_threads;
     if (options.jobs == 1 || options.jobs * threads <= cores) continue;
-    spdlog::warn("{} runs at a time with {} threads each share {} cores; set num_threads={} for all of them",
-                 options.jobs, threads, cores, std::max<int64_t>(1, cores / options.jobs));
+    spdlog::warn(
+        "{} runs at a time with {} threads each share {} cores; add num_threads={} to `set` in the file of "
+        "the sweep",
+        options.jobs, threads, cores, std::max<int64_t>(1, cores / options.jobs));
     break;
   }
   return SweepRunner(plan, options).run(runs);
 }
 
-std::string slurm_script(const SweepPlan& plan, const fs::path& sweep_file, const fs::path& sweep_tool) {
+std::string slurm_script(const SweepPlan& plan, const fs::path& sweep_file,
+                         const std::vector<std::string>& overrides, const fs::path& sweep_tool) {
+  fs::create_directories(plan.folder() / "logs");
+  std::string settings;
+  for (const std::string& override : overrides) settings += fmt::format(" --set {}", shell_quoted(override));
+  // srun makes the program a job step: such steps receive the signal directly, and once.
   return fmt::format(
       "#!/bin/bash\n"
       "# One array task a run. A task that is cut by its time limit saves on SIGTERM; submit the script "
@@ -236,10 +247,11 @@ std::string slurm_script(const SweepPlan& plan, const fs::path& sweep_file, cons
       "#SBATCH --output={2}/logs/slurm-%A-%a.log\n"
       "#SBATCH --signal=TERM@120\n"
       "set -euo pipefail\n"
-      "cd '{3}'\n"
-      "exec '{4}' run '{5}' --only \"$SLURM_ARRAY_TASK_ID\"\n",
+      "cd {3}\n"
+      "exec srun --ntasks=1 {4} run {5}{6} --only \"$SLURM_ARRAY_TASK_ID\"\n",
       sweep_file.stem().string(), plan.runs.size() - 1, fs::absolute(plan.folder()).string(),
-      fs::current_path().string(), fs::absolute(sweep_tool).string(), fs::absolute(sweep_file).string());
+      shell_quoted(fs::current_path()), shell_quoted(fs::absolute(sweep_tool)),
+      shell_quoted(fs::absolute(sweep_file)), settings);
 }
 
 }  // namespace smoe

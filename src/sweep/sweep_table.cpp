@@ -75,11 +75,27 @@ Table build_table(const SweepTable& table, const std::string& reference) {
   return result;
 }
 
+// "3 seeds", or, where runs are missing, how many of them the cells hold.
+std::string seeds_text(const SweepTable& table) {
+  size_t least = static_cast<size_t>(table.num_seeds);
+  size_t most = 0;
+  for (const SweepTableRow& row : table.rows) {
+    for (const SweepCell& cell : row.cells) {
+      if (cell.empty()) continue;
+      least = std::min(least, cell.size());
+      most = std::max(most, cell.size());
+    }
+  }
+  const std::string all = fmt::format("{} seed{}", table.num_seeds, table.num_seeds == 1 ? "" : "s");
+  if (most == 0 || static_cast<int64_t>(least) == table.num_seeds) return all;
+  return fmt::format("the finished ones of {} ({} to {} a cell)", all, least, most);
+}
+
 std::string legend(const SweepTable& table) {
-  return fmt::format("Mean{} over {} seed{}; shares in percent{}.",
-                     table.num_seeds > 1 ? " ± standard deviation" : "", table.num_seeds,
-                     table.num_seeds > 1 ? "s" : "",
-                     table.num_seeds > 1 ? "; differences are paired by seed, ± standard error" : "");
+  const bool has_spread = table.num_seeds > 1;
+  return fmt::format("Mean{} over {}; shares in percent{}.", has_spread ? " ± standard deviation" : "",
+                     seeds_text(table),
+                     has_spread ? "; differences are paired by seed, ± standard error" : "");
 }
 
 std::string csv_quoted(const std::string& text) {

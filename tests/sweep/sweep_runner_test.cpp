@@ -134,7 +134,7 @@ TEST_F(SweepRunner, NamesTheRunsThereAreForAnUnknownOne) {
   testing::write_programs(folder_);
   EXPECT_THROW(run(kTwoRows, 1, {"c"}), ConfigError);
   EXPECT_THROW(run(kTwoRows, 1, {"4"}), ConfigError);
-  EXPECT_EQ(run(kTwoRows, 1, {"3"}).finished, 1);
+  EXPECT_EQ(run(kTwoRows, 1, {"3", "b,seed=2"}).finished, 1);
   EXPECT_EQ(calls(), "train b,seed=2 --resume\neval b,seed=2\n");
 }
 
@@ -157,9 +157,12 @@ TEST_F(SweepRunner, StatusEstimatesTheTimeLeftFromTheRunsSoFar) {
 }
 
 TEST_F(SweepRunner, SlurmScriptHasATaskARun) {
-  const SweepPlan plan = plan_sweep(testing::write_sweep(folder_, kTwoRows), {});
-  const std::string script = slurm_script(plan, folder_ / "sweep.yaml", "/opt/smoe/smoe-sweep");
-  EXPECT_THAT(script, HasSubstr("#SBATCH --array=0-3\n"));
+  const std::vector<std::string> overrides = {"seeds=[1]", "set=[steps=12]"};
+  const SweepPlan plan = plan_sweep(testing::write_sweep(folder_, kTwoRows), overrides);
+  const std::string script = slurm_script(plan, folder_ / "sweep.yaml", overrides, "/opt/smoe/smoe-sweep");
+  EXPECT_THAT(script, HasSubstr("#SBATCH --array=0-1\n"));
+  EXPECT_THAT(script, HasSubstr("--set 'seeds=[1]' --set 'set=[steps=12]'"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder_ / "sweep/logs"));
   EXPECT_THAT(script, HasSubstr("'/opt/smoe/smoe-sweep' run"));
   EXPECT_THAT(script, HasSubstr("--only \"$SLURM_ARRAY_TASK_ID\""));
 }

@@ -14,7 +14,6 @@ struct SweepRunOptions {
   std::filesystem::path tools;    // folder that holds smoe-train and smoe-eval
   int64_t jobs = 1;               // runs at a time
   std::vector<std::string> only;  // names of runs, or their numbers in the plan from 0; empty: all
-  bool retry_failed = true;       // try runs again that failed before
 };
 
 struct SweepOutcome {
@@ -31,8 +30,9 @@ struct SweepOutcome {
 // was trained with another config (lists the keys that differ).
 SweepOutcome run_sweep(const SweepPlan& plan, const SweepRunOptions& options);
 
-// A job script for SLURM with one array task a run.
+// A job script for SLURM with one array task a run. `overrides` are those that the plan was made with. Makes
+// the folder of the logs, which has to be there when the job starts.
 std::string slurm_script(const SweepPlan& plan, const std::filesystem::path& sweep_file,
-                         const std::filesystem::path& sweep_tool);
+                         const std::vector<std::string>& overrides, const std::filesystem::path& sweep_tool);
 
 }  // namespace smoe
