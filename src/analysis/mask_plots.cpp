@@ -52,7 +52,7 @@ std::string topic_borders(const std::vector<std::string>& topics) {
   return script + "set title offset 0,1\n";
 }
 
-// Texts become file names.
+// Names of texts and budgets become parts of file names.
 std::string file_name(const std::string& name) {
   std::string result = name;
   std::ranges::replace_if(
@@ -71,7 +71,7 @@ void plot_topics(const BudgetMasks& budget, const std::filesystem::path& folder)
   const double largest = std::max(difference_GF.abs().max().item<double>(), 1e-6);
   ticks += fmt::format("set cbrange [{}:{}]\n", -largest, largest);
   write_gnuplot_svg(
-      folder / fmt::format("topics-{}.svg", budget.budget),
+      folder / fmt::format("topics-{}.svg", file_name(budget.budget)),
       heatmap(difference_GF, fmt::format("Experts that topics prefer, budget {}", budget.budget),
               "expert, layer by layer", "", ticks),
       {1100, 180 + 34 * static_cast<int>(budget.topics.size())});
@@ -85,7 +85,7 @@ void plot_masks(const MaskStudy& study, const MaskStudyOptions& options,
     for (const TextMasks& text : budget.texts) {
       if (text.similarity.across_pairs == 0) continue;
       write_gnuplot_svg(
-          folder / fmt::format("similarity-{}-{}.svg", file_name(text.text), budget.budget),
+          folder / fmt::format("similarity-{}-{}.svg", file_name(text.text), file_name(budget.budget)),
           heatmap(
               text.cosine_QQ,
               fmt::format("{}: cosine between the masks of segments, budget {}", text.text, budget.budget),
@@ -93,7 +93,7 @@ void plot_masks(const MaskStudy& study, const MaskStudyOptions& options,
           {760, 700});
     }
     write_gnuplot_svg(
-        folder / fmt::format("load-{}.svg", budget.budget),
+        folder / fmt::format("load-{}.svg", file_name(budget.budget)),
         heatmap(budget.load_LE,
                 fmt::format("Share of segments that choose an expert, budget {}", budget.budget), "expert",
                 "MoE layer", "set cbrange [0:*]\nset ytics 1\n"),

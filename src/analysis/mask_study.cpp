@@ -242,7 +242,7 @@ nlohmann::ordered_json to_json(const MaskStudy& study, const MaskStudyOptions& o
     nlohmann::ordered_json& entry = json["budgets"].emplace_back();
     entry = {{"name", budget.budget}, {"experts_per_layer", budget.experts_per_layer}};
     entry["between_texts"] = similarity_json(budget.between_texts);
-    entry["between_texts"]["p_value"] = budget.p_value;
+    entry["between_texts"]["p_value"] = budget.p_value ? nlohmann::ordered_json(*budget.p_value) : nullptr;
     for (size_t i = 0; i < options.hit_rate_lengths.size(); ++i) {
       entry["hit_rates"].push_back(
           {{"segment_length", options.hit_rate_lengths[i]}, {"hit_rate", budget.hit_rates[i]}});
@@ -272,7 +272,7 @@ std::string describe(const MaskStudy& study, const MaskStudyOptions& options) {
     std::vector<std::string> row = {fmt::format("{} (k={})", budget.budget, budget.experts_per_layer),
                                     between.within_pairs > 0 ? fmt::format("{:.3f}", between.within) : "-",
                                     between.across_pairs > 0 ? fmt::format("{:.3f}", between.across) : "-",
-                                    between.within_pairs > 0 ? fmt::format("{:.4f}", budget.p_value) : "-"};
+                                    budget.p_value ? fmt::format("{:.4f}", *budget.p_value) : "-"};
     for (const double rate : budget.hit_rates) row.push_back(fmt::format("{:.3f}", rate));
     table.add_row(row);
   }

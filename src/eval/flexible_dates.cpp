@@ -57,11 +57,12 @@ std::vector<std::string> take(const PythonRegex& regex, std::string& text) {
   return groups;
 }
 
+// The patterns say [0-9]: \d also means the digits of other scripts, which are no numbers to stoll.
 bool take_time(std::string& text, FlexibleDate& date) {
   static const PythonRegex clock(
-      R"((?<![\d:])(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:\s*([ap])\.?m\b\.?)?(?![\d:]))");
-  static const PythonRegex hour(R"((?<!\d)(\d{1,2})()()\s*([ap])\.?m\b\.?)");
-  static const PythonRegex offset(R"((?<=  )\s*(?:(z|utc|gmt)\b|([+-])(\d{2}):?(\d{2})(?!\d)))");
+      R"((?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?(?:\s*([ap])\.?m\b\.?)?(?![0-9:]))");
+  static const PythonRegex hour(R"((?<![0-9])([0-9]{1,2})()()\s*([ap])\.?m\b\.?)");
+  static const PythonRegex offset(R"((?<=  )\s*(?:(z|utc|gmt)\b|([+-])([0-9]{2}):?([0-9]{2})(?![0-9])))");
   static const PythonRegex zone(R"((?<=  )\s*[ecmp][sd]t\b)");
   std::vector<std::string> groups = take(clock, text);
   if (groups.empty()) groups = take(hour, text);
@@ -91,7 +92,7 @@ struct DateWords {
 };
 
 std::optional<DateWords> read_words(const std::string& text) {
-  static const PythonRegex word(R"(\d+|[^\s\d,;/.'-]+)");
+  static const PythonRegex word(R"([0-9]+|[^\s0-9,;/.'-]+)");
   DateWords words;
   for (const std::vector<std::string>& match : word.find_all(text)) {
     const std::string& piece = match.front();
@@ -162,15 +163,15 @@ bool is_possible(const FlexibleDate& date) {
 
 // "20240402" and "20240402T1030" with separators.
 std::string spread_compact_date(const std::string& text) {
-  static const PythonRegex with_time(R"(\b(\d{4})(\d{2})(\d{2})t(\d{2})(\d{2})\b)");
-  static const PythonRegex date_only(R"(\b(\d{4})(\d{2})(\d{2})\b)");
+  static const PythonRegex with_time(R"(\b([0-9]{4})([0-9]{2})([0-9]{2})t([0-9]{2})([0-9]{2})\b)");
+  static const PythonRegex date_only(R"(\b([0-9]{4})([0-9]{2})([0-9]{2})\b)");
   return date_only.substitute(with_time.substitute(text, R"(\1-\2-\3 \4:\5)"), R"(\1-\2-\3)");
 }
 
 }  // namespace
 
 std::optional<FlexibleDate> parse_flexible_date(std::string_view text) {
-  static const PythonRegex iso_separator(R"((?<=\d)t(?=\d))");
+  static const PythonRegex iso_separator(R"((?<=[0-9])t(?=[0-9]))");
   if (!is_utf8(text)) return std::nullopt;
   std::string rest = iso_separator.substitute(spread_compact_date(lower(text)), " ");
   FlexibleDate date;

@@ -350,6 +350,14 @@ std::filesystem::path scored_file(const TaskConfig& task, const std::filesystem:
   return data_file(task.test_file.empty() ? task.validation_file : task.test_file, data_folder);
 }
 
+int64_t shots_of(const TaskConfig& task, std::optional<int64_t> requested) {
+  // Where there are no solved rows, a number of shots for all tasks is not meant.
+  const bool has_solutions = !task.row.target.empty() || !task.row.targets_field.empty() ||
+                             !task.few_shot.row.target.empty() || !task.few_shot.row.targets_field.empty();
+  const bool takes_shots = is_generation(task.kind) ? has_solutions : task.kind != TaskKind::kRollingText;
+  return takes_shots ? requested.value_or(task.few_shot.shots) : 0;
+}
+
 std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOptions& options) {
   const std::filesystem::path file = scored_file(task, options.data_folder);
   SMOE_CHECK(DataError, std::filesystem::is_regular_file(file),

@@ -197,11 +197,7 @@ PreparedTask prepare_task(const TaskConfig& task, const TaskTools& tools) {
   const EvaluationOptions& options = tools.options;
   PreparedTask prepared;
   prepared.config = &task;
-  // Where there are no solved rows, a number of shots for all tasks is not meant.
-  const bool has_solutions = !task.row.target.empty() || !task.row.targets_field.empty() ||
-                             !task.few_shot.row.target.empty() || !task.few_shot.row.targets_field.empty();
-  const bool takes_shots = is_generation(task.kind) ? has_solutions : task.kind != TaskKind::kRollingText;
-  const int64_t num_shots = takes_shots ? options.num_shots.value_or(task.few_shot.shots) : 0;
+  const int64_t num_shots = shots_of(task, options.num_shots);
   const bool is_dialogue = tools.chat != nullptr && task.kind != TaskKind::kRollingText;
   SMOE_CHECK(ConfigError, !options.chat_template || options.chat_layout != PromptLayout::kText,
              "with a chat template, shots are one message or turns, not text");

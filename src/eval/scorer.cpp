@@ -74,9 +74,12 @@ void Scorer::score_trees(const std::vector<Request>& requests, std::span<const R
     const auto tokens = std::span(first.context).first(static_cast<size_t>(first.shared_prefix));
     prefix = prefixes_.get(tokens, budget, options_.segment_length);
   }
+  // Only the CPU attends to a prefix that is stored once; elsewhere each row has a copy, which takes room
+  // too.
+  const int64_t copied = model_.device().is_cpu() ? 0 : first.shared_prefix;
   while (!trees.empty()) {
     // Trees come longest first, so the first one of a batch decides its width.
-    const int64_t rows = std::max<int64_t>(1, options_.batch_tokens / trees.front().length);
+    const int64_t rows = std::max<int64_t>(1, options_.batch_tokens / (trees.front().length + copied));
     const auto of_batch = trees.first(std::min(trees.size(), static_cast<size_t>(rows)));
     RequestBatch batch = pack_request_trees(requests, of_batch, options_, budget);
     for (at::Tensor* tensor :

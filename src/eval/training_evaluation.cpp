@@ -21,11 +21,9 @@ TrainingEvaluation::TrainingEvaluation(EvaluationOptions options, const std::fil
     : options_(std::move(options)), tokenizer_(load_tokenizer(tokenizer)), folder_(std::move(folder)) {
   leading_token(*tokenizer_, options_.bos);
   for (const TaskConfig& task : options_.tasks) {
-    const int64_t num_shots =
-        task.kind == TaskKind::kRollingText ? 0 : options_.num_shots.value_or(task.few_shot.shots);
     const ItemOptions items = {.data_folder = options_.data_folder,
                                .limit = options_.limit,
-                               .num_shots = num_shots,
+                               .num_shots = shots_of(task, options_.num_shots),
                                .seed = options_.seed};
     rows_of_task_[task.name] = std::ssize(build_items(task, items));
   }

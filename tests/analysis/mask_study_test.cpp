@@ -117,6 +117,7 @@ TEST(MaskStudy, GivesEverySegmentTheTopicOfItsFirstToken) {
   EXPECT_EQ(json["budgets"][0]["texts"][0]["cosine"].size(), 4U);
   EXPECT_EQ(json["budgets"][1]["hit_rates"][1]["segment_length"], 4);
   EXPECT_THAT(describe(study, options), HasSubstr("case"));
+  EXPECT_TRUE(json["budgets"][0]["between_texts"]["p_value"].is_null());
 }
 
 TEST(MaskStudy, ComparesTextsOfOneTopicEach) {
@@ -136,7 +137,8 @@ TEST(MaskStudy, ComparesTextsOfOneTopicEach) {
   EXPECT_EQ(between.across_pairs, 9);
   EXPECT_NEAR(between.within, 1.0, 1e-9);  // the same text three times
   EXPECT_LT(between.across, 1.0);
-  EXPECT_LE(study.budgets[0].p_value, 0.25);
+  ASSERT_TRUE(study.budgets[0].p_value);
+  EXPECT_LE(*study.budgets[0].p_value, 0.25);
 }
 
 TEST(MaskStudy, DrawsHeatmaps) {

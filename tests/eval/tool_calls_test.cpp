@@ -218,6 +218,12 @@ TEST(FlexibleDates, PairsAreEqualWhereDateutilSaysSo) {
   }
 }
 
+TEST(FlexibleDates, DigitsOfOtherScriptsAreNoTime) {
+  // Full-width and Arabic-Indic digits, which Python's \d matches.
+  EXPECT_NO_THROW(parse_flexible_date("\uff11\uff10:\uff13\uff10"));
+  EXPECT_NO_THROW(parse_flexible_date("\u0663 pm"));
+}
+
 TEST(FlexibleDates, WhatIsMissingIsNotToday) {
   const auto date = parse_flexible_date("April 2");
   ASSERT_TRUE(date);

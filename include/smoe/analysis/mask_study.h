@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ struct BudgetMasks {
   at::Tensor topic_load_GLE;        // the same among the segments of a topic
   // Between the mean masks of texts that have a single topic; no pairs if there are none.
   TopicSimilarity between_texts;
-  double p_value = 1.0;           // of between_texts
+  std::optional<double> p_value;  // of between_texts; absent without pairs of both kinds
   std::vector<double> hit_rates;  // by hit_rate_lengths
 };
 

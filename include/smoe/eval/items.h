@@ -56,6 +56,9 @@ struct ItemOptions {
   std::string system_prompt = {};  // stands before the description; not for the layout kText
 };
 
+// Shots of each row: `requested`, or the task's own number; 0 where there are no solved rows to show.
+int64_t shots_of(const TaskConfig& task, std::optional<int64_t> requested);
+
 // Reads the task's files and builds the items in file order. Throws DataError (file, line, field) for rows
 // that do not fit, and for a few-shot split that is too small.
 std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOptions& options);
