@@ -139,20 +139,19 @@ double CheckpointWriter::save(const Model& model, const Optimizer& optimizer, co
 void CheckpointWriter::save_last(const Model& model, const Optimizer& optimizer, const TrainState& state,
                                  std::optional<double> limit_s) {
   const Clock::time_point start = Clock::now();
-  const auto ends_in_time = [&] {
-    return !limit_s || task_->wait_for(std::chrono::duration<double>(*limit_s - seconds_since(start)));
-  };
-  bool in_time = ends_in_time();
-  settle();
-  if (saved_step_ != state.step) {
-    start_writing(make_job(model, optimizer, state));
-    in_time = ends_in_time();
-  }
-  if (!in_time) {
+  // Says so at once: the process may be killed while it waits on.
+  const auto watch_deadline = [&] {
+    if (!limit_s || task_->wait_for(std::chrono::duration<double>(*limit_s - seconds_since(start)))) return;
     spdlog::error(
         "checkpoint.stop_deadline_seconds: {} s after the signal, the checkpoint of step {} is still being "
         "written. {} The write goes on for as long as the process is left alive.",
-        config_.checkpoint.stop_deadline_seconds, state.step, describe_saved());
+        config_.checkpoint.stop_deadline_seconds, pending_step_, describe_saved());
+  };
+  watch_deadline();
+  settle();
+  if (saved_step_ != state.step) {
+    start_writing(make_job(model, optimizer, state));
+    watch_deadline();
   }
   if (task_->active()) {  // not settle(): there is no next save to promise, and the error below says it all
     last_error_ = task_->wait();
@@ -189,9 +188,10 @@ void CheckpointWriter::poll() {
   if (task_->active() && task_->ended()) wait();
 }
 
+// Also a failure that settle() has taken note of before ends the run here.
 void CheckpointWriter::wait() {
-  const bool failed = task_->active() && !settle();
-  SMOE_CHECK(CheckpointError, !failed || config_.checkpoint.on_failure == SaveFailure::kWarn,
+  settle();
+  SMOE_CHECK(CheckpointError, last_error_.empty() || config_.checkpoint.on_failure == SaveFailure::kWarn,
              "the checkpoint of step {} could not be written: {}. {} The run ends because of "
              "checkpoint.on_failure: stop; go on with --resume when the cause is removed.",
              pending_step_, last_error_, describe_saved());
@@ -283,19 +283,28 @@ void CheckpointWriter::follow(const Job& job) const {
 // The checkpoint is complete: what fails from here on is no loss of it.
 void CheckpointWriter::finish_save(const fs::path& checkpoint) const {
   try {
-    prune();
     write_file_atomically(folder_ / "latest", checkpoint.filename().string() + "\n");
+    prune();
   } catch (const std::exception& error) {
     spdlog::warn(
-        "{} is complete, but older checkpoints or the file `latest` could not be brought up to date: {}",
+        "{} is complete, but the file `latest` or older checkpoints could not be brought up to date: {}",
         checkpoint.string(), error.what());
   }
 }
 
 void CheckpointWriter::set_aside_from(int64_t first_step) {
   wait();
-  saved_step_ = first_step - 1;
+  saved_step_ = holds(first_step - 1) ? first_step - 1 : 0;
   if (rank() == 0) rename_superseded(first_step);
+}
+
+// Rank 0 looks, and the others take its word: all must agree on whether the last step is yet to be saved.
+bool CheckpointWriter::holds(int64_t step) {
+  const std::string key = fmt::format("held/{}", num_looks_++);
+  if (rank() != 0) return options_.group->await(key) == "yes";
+  const bool is_held = fs::exists(folder_ / step_name(step));
+  if (options_.group) options_.group->publish(key, is_held ? "yes" : "no");
+  return is_held;
 }
 
 // They may be the user's only copy of something, so they are renamed, not removed.

@@ -5,6 +5,7 @@
 #include "append_log.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/log.h"
 
 namespace smoe {
 namespace {
@@ -77,7 +78,14 @@ void MetricsLog::write_line(const std::string& json) { log_->append(json + "\n")
 // and rolls back again, and must not have two.
 void MetricsLog::on_rollback(const RollbackReport& report) {
   log_.reset();
-  write_file_atomically(path_, lines_up_to(path_, report.to_step, Rollbacks::kAll));
+  try {
+    write_file_atomically(path_, lines_up_to(path_, report.to_step, Rollbacks::kAll));
+  } catch (const Error& error) {
+    spdlog::error(
+        "{}: the lines of steps after {}, which the rollback made void, stay in the file beside those of the "
+        "repeated steps: {}",
+        path_.string(), report.to_step, error.what());
+  }
   log_ = std::make_unique<AppendLog>(path_, /*truncate=*/false);
   write_line(Json({{"kind", "rollback"},
                    {"step", report.to_step + 1},

@@ -177,6 +177,23 @@ TEST_F(AsynchronousSave, AMissedStopDeadlineIsReportedAndTheSaveStillEnds) {
                                 HasSubstr("the checkpoint of step 2 is still being written")));
 }
 
+TEST_F(AsynchronousSave, AStopDeadlineIsAlsoMissedByTheSaveBefore) {
+  TrainConfig config = config_in("run");
+  config.checkpoint.stop_deadline_seconds = 0.05;
+  const testing::LogCapture log;
+  std::string log_when_it_ended;
+  TrainerOptions options = quiet();
+  options.before_checkpoint_file = [&](const fs::path& path) {
+    std::this_thread::sleep_for(500ms);
+    if (path.string().find("step-00000004") != std::string::npos) log_when_it_ended = log.text();
+  };
+  Trainer trainer(config, options);
+  trainer.add_callback(std::make_unique<SignalAt>(5));
+  EXPECT_EQ(trainer.run().signal, SIGTERM);
+  EXPECT_THAT(log_when_it_ended, HasSubstr("the checkpoint of step 4 is still being written"));
+  EXPECT_THAT(log.text(), HasSubstr("the checkpoint of step 5 is still being written"));
+}
+
 TEST_F(AsynchronousSave, AMetDeadlineIsNotMentioned) {
   TrainConfig config = config_in("run");
   config.checkpoint.stop_deadline_seconds = 60.0;
@@ -220,6 +237,32 @@ class FullDisk {
  private:
   rlimit before_{};
 };
+
+TEST(MetricsLog, AFullDiskDuringARollbackCostsNoLine) {
+  const testing::TemporaryFolder folder;
+  const fs::path path = folder / "metrics.jsonl";
+  const testing::LogCapture log;
+  {
+    MetricsLog metrics(path, 0);
+    SaveReport report;
+    for (report.step = 1; report.step <= 3; ++report.step) metrics.on_save(report);
+    {
+      const FullDisk full(10);
+      metrics.on_rollback({4, 1, 8, 20, "not finite"});
+    }
+    report.step = 2;
+    metrics.on_save(report);
+  }
+  std::ifstream stream(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    lines.push_back(fmt::format("{} {}", json["kind"].get<std::string>(), json["step"].get<int>()));
+  }
+  EXPECT_EQ(lines, (std::vector<std::string>{"checkpoint 1", "checkpoint 2", "checkpoint 3", "rollback 2",
+                                             "checkpoint 2"}));
+  EXPECT_THAT(log.text(), HasSubstr("the lines of steps after 1, which the rollback made void, stay"));
+}
 
 TEST(MetricsLog, LinesThatDoNotFitOnTheDiskAreWrittenLater) {
   const testing::TemporaryFolder folder;

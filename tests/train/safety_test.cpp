@@ -223,6 +223,24 @@ TEST_F(SafetyNet, StopsWithoutACheckpointToRollBackTo) {
               AllOf(HasSubstr("step 3"), HasSubstr("holds no usable checkpoint yet")));
 }
 
+TEST_F(SafetyNet, ARollbackHidesNoFailedSaveFromARunThatStopsAtOne) {
+  TrainConfig config = config_in("run");
+  config.checkpoint.on_failure = SaveFailure::kStop;
+  TrainerOptions options = quiet();
+  options.before_checkpoint_file = [](const fs::path& path) {
+    if (path.string().find("step-00000008") != std::string::npos) throw Error("the disk is full");
+  };
+  Trainer trainer(config, options);
+  trainer.add_callback(std::make_unique<Sabotage>(trainer, 8, NAN));  // step 9 fails beside the save
+  try {
+    trainer.run();
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the checkpoint of step 8"), HasSubstr("the disk is full"),
+                                    HasSubstr("checkpoint.on_failure: stop")));
+  }
+}
+
 TEST_F(SafetyNet, StopsAfterTheLargestNumberOfRollbacks) {
   TrainConfig config = config_in("run");
   config.safety.max_rollbacks = 2;

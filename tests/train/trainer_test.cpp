@@ -316,6 +316,18 @@ TEST(Resume, IgnoresAFolderThatWasHalfWrittenWhenTheProcessWasKilled) {
   EXPECT_FALSE(fs::exists(half)) << "what is left of it is cleared away";
 }
 
+TEST(Resume, FromAnotherRunAtItsLastStepLeavesACheckpointInTheNewFolder) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  Trainer(config, quiet()).run();
+  const fs::path last = resolve_checkpoint(config.run_folder);
+  config.run_folder = (folder / "other").string();
+  Trainer(config, quiet(false, last.string())).run();
+  const fs::path copy = resolve_checkpoint(config.run_folder);
+  EXPECT_EQ(copy.filename(), last.filename());
+  EXPECT_EQ(sha256_of_file(copy / "model.safetensors"), sha256_of_file(last / "model.safetensors"));
+}
+
 TEST(Resume, RefusesAnotherModelAndNamesTheKeys) {
   const testing::TemporaryFolder folder;
   TrainConfig config = testing::tiny_run(folder.path());

@@ -54,7 +54,7 @@ class CheckpointWriter {
   // Takes note of a write that has ended meanwhile; cheap, meant for every step. If it failed: logs an error,
   // or throws CheckpointError with on_failure: stop.
   void poll();
-  // Waits for the write in progress and takes note of it.
+  // Waits for the write in progress and takes note of it, or of the failure that settle() met before.
   void wait();
   // The same without throwing: false if the write failed, which is logged.
   bool settle();
@@ -68,7 +68,8 @@ class CheckpointWriter {
   int64_t saved_step() const { return saved_step_; }
 
   // Renames checkpoints of `first_step` and later to superseded-<n>-step-<...>: they belong to a part of the
-  // run that was given up by going on from an earlier one. `first_step` - 1 becomes the newest one.
+  // run that was given up by going on from an earlier one. `first_step` - 1 becomes the newest one, unless
+  // the run went on from a checkpoint of another folder. Called by all processes together.
   void set_aside_from(int64_t first_step);
 
  private:
@@ -82,6 +83,7 @@ class CheckpointWriter {
   void collect_parts(const Job& job, const std::filesystem::path& folder) const;
   void finish_save(const std::filesystem::path& checkpoint) const;
   void rename_superseded(int64_t first_step) const;
+  bool holds(int64_t step);
   void prune() const;
   std::string describe_saved() const;
   void publish(const Job& job, const std::string& key, const std::string& value) const;
@@ -94,6 +96,7 @@ class CheckpointWriter {
   std::string tokenizer_text_;  // read at the start: the original may be gone when a save needs it
   CheckpointWriterOptions options_;
   int64_t num_saves_ = 0;
+  int64_t num_looks_ = 0;  // of rank 0 for a checkpoint that the others ask about
   int64_t saved_step_ = 0;
   int64_t pending_step_ = 0;  // of the write in progress
   std::string last_error_;    // of the newest write, if it failed
@@ -113,8 +116,8 @@ struct DataIdentity {
 };
 
 // The counters of a verified checkpoint, if a run of `config` may go on from it. Throws CheckpointError if
-// the model section of `config` (names the keys), the tokenizer or the data fingerprint is another one than
-// the checkpoint's. Other keys may differ; each is logged.
+// the model section or dtype of `config` (names the keys), the tokenizer or the data fingerprint is another
+// than the checkpoint's. Other keys may differ; each is logged.
 TrainState check_checkpoint(const std::filesystem::path& checkpoint, const TrainConfig& config,
                             const DataIdentity& data);
 

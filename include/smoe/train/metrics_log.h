@@ -22,7 +22,8 @@ class MetricsLog : public TrainCallback {
   void on_validation(const ValidationReport& report) override;
   void on_evaluation(int64_t step, const std::map<std::string, double>& results) override;
   void on_save(const SaveReport& report) override;
-  // Removes the lines of the steps that are void; those about earlier rollbacks stay.
+  // Removes the lines of the steps that are void; those about earlier rollbacks stay. If the shortened file
+  // cannot be written, that is logged and all lines stay.
   void on_rollback(const RollbackReport& report) override;
 
  private:
