@@ -266,7 +266,7 @@ TEST_F(DistributedRun, MeetsBySlurmsVariables) {
     const testing::Environment variables = {{"SLURM_PROCID", rank},
                                             {"SLURM_NTASKS", "2"},
                                             {"SLURM_LOCALID", rank},
-                                            {"SLURM_JOB_NODELIST", "localhost"},
+                                            {"SLURM_JOB_NODELIST", "127.0.0.1"},
                                             {"SLURM_STEP_TASKS_PER_NODE", "2"},
                                             {"MASTER_PORT", port}};
     tasks.push_back(
