@@ -37,11 +37,17 @@ void check_identity(const fs::path& checkpoint, const TrainState& state, const D
       checkpoint.string(), state.data_fingerprint, data.fingerprint);
 }
 
+// Checkpoints of versions without the key hold fp32.
+bool is_other_model(const ConfigDifference& change) {
+  return change.key.starts_with("model.") ||
+         (change.key == "dtype" && (change.before != "(absent)" || change.after != "fp32"));
+}
+
 void check_config(const fs::path& checkpoint, const TrainConfig& config) {
   const std::string saved = read_file(checkpoint / "config.yaml");
   std::vector<ConfigDifference> model_changes;
   for (const ConfigDifference& change : config_differences(saved, dump_config(config))) {
-    if (change.key.starts_with("model.")) {
+    if (is_other_model(change)) {
       model_changes.push_back(change);
     } else {
       spdlog::warn("resume: {} was {} in {} and is now {}", change.key, change.before,
@@ -49,8 +55,8 @@ void check_config(const fs::path& checkpoint, const TrainConfig& config) {
     }
   }
   SMOE_CHECK(CheckpointError, model_changes.empty(),
-             "{}: the model config differs from the checkpoint's:\n{}\nRestore these keys, or start a new "
-             "run folder.",
+             "{}: the model or dtype in the config differs from the checkpoint's:\n{}\nRestore these keys, "
+             "or start a new run folder.",
              checkpoint.string(), describe_differences(model_changes));
 }
 

@@ -62,11 +62,12 @@ void GradientBuckets::make_buffers() {
     for (size_t i = 0; i < place.pieces.size(); ++i) {
       const ShardPiece& piece = place.pieces[i];
       places_[piece.item] = {index, i};
-      // Autograd adds into these views, so that nothing has to be copied into a bucket.
-      if (stage_ == 2) continue;
       at::Tensor& parameter = parameters_[piece.item];
-      if (parameter.scalar_type() != bucket.whole.scalar_type())
-        parameter.set_grad_dtype(bucket.whole.scalar_type());
+      // Or autograd would round what it hands to stage 2.
+      if (parameter.scalar_type() != bucket.shard.scalar_type())
+        parameter.set_grad_dtype(bucket.shard.scalar_type());
+      if (stage_ == 2) continue;
+      // Autograd adds into these views, so that nothing has to be copied into a bucket.
       parameter.mutable_grad() = view(index, piece);
     }
   }

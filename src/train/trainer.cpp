@@ -82,15 +82,26 @@ void Trainer::check_agreement() {
        {"the tokenizer (data.tokenizer)", tokenizer_->hash(), "Every process must read the same file."}});
 }
 
+// Rank 0 works, however long it takes; the others wait for its answer without an operation that could time
+// out. If it throws, it takes the job down (join_job.h), which ends their wait.
+std::string Trainer::answer_of_main(const std::function<std::string()>& work) {
+  if (!parallel_->is_distributed()) return work();
+  const std::shared_ptr<MessageBoard> board = all_->message_board("answers of rank 0");
+  const std::string key = std::to_string(num_answers_++);
+  if (!all_->is_main()) return board->await(key);
+  const std::string answer = work();
+  board->publish(key, answer);
+  return answer;
+}
+
 // Rank 0 chooses and verifies the checkpoint, and the others take its word; empty: there is none to go on
 // from.
 std::filesystem::path Trainer::agreed_checkpoint(bool resume) {
-  std::string chosen;
-  if (all_->is_main() && resume &&
-      (!list_checkpoints(folder_.checkpoints()).empty() || !options_.resume_from.empty())) {
-    chosen = choose_checkpoint(folder_.checkpoints(), options_.resume_from).string();
-  }
-  return all_->all_gather_strings(chosen, "checkpoint to resume from").front();
+  return answer_of_main([&]() -> std::string {
+    if (!resume || (list_checkpoints(folder_.checkpoints()).empty() && options_.resume_from.empty()))
+      return {};
+    return choose_checkpoint(folder_.checkpoints(), options_.resume_from).string();
+  });
 }
 
 Trainer::~Trainer() = default;
@@ -225,16 +236,6 @@ Trainer::StepResult Trainer::step() {
   return result;
 }
 
-StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics) {
-  const int64_t first_row = rank_range(config_.batch_size, all_->rank(), all_->world_size()).begin;
-  const StepPosition at{state_.step + 1, state_.position, first_row, stop_};
-  try {
-    return accumulator_.accumulate(batch, at, statistics);
-  } catch (const NumericError& error) {
-    throw NumericError(fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure()));
-  }
-}
-
 void Trainer::update_selection_bias(const StepLosses& losses) {
   const BalanceConfig& balance = config_.model.routing.balance;
   if (balance.kind != BalanceKind::kBias || !losses.load_LE.defined()) return;
@@ -305,17 +306,13 @@ void Trainer::evaluate_if_due() {
   for (const auto& callback : callbacks_) callback->on_evaluation(state_.step, results);
 }
 
-// Rank 0 evaluates, however long it takes; the others wait without an operation that could time out.
+// The results are rank 0's; the others get none.
 std::map<std::string, double> Trainer::evaluate() {
-  if (!parallel_->is_distributed()) return options_.evaluation(model_, state_.step);
-  const std::shared_ptr<MessageBoard> board = all_->message_board("evaluation");
-  const std::string key = std::to_string(num_evaluations_++);
-  if (!all_->is_main()) {
-    board->await(key);
-    return {};
-  }
-  const std::map<std::string, double> results = options_.evaluation(model_, state_.step);
-  board->publish(key, "done");
+  std::map<std::string, double> results;
+  answer_of_main([&]() -> std::string {
+    results = options_.evaluation(model_, state_.step);
+    return "done";
+  });
   return results;
 }
 

@@ -1,4 +1,5 @@
 // What the trainer does about losses and gradients that are not finite, and about losses that jump.
+#include <algorithm>
 #include <cmath>
 
 #include "smoe/core/log.h"
@@ -10,6 +11,13 @@ namespace {
 
 // Told apart from other numeric errors, because the config answers them apart.
 class LossSpike : public NumericError {
+ public:
+  using NumericError::NumericError;
+};
+
+// In the pass of one process of several: the others know nothing of it and wait for its gradients, so it
+// cannot roll back with them.
+class LocalFailure : public NumericError {
  public:
   using NumericError::NumericError;
 };
@@ -27,6 +35,8 @@ std::optional<Trainer::StepResult> Trainer::step_or_roll_back() {
   std::string reason;
   try {
     return step();
+  } catch (const LocalFailure&) {
+    throw;
   } catch (const LossSpike& error) {
     if (config_.safety.on_loss_spike != SpikeAction::kRollback) throw;
     reason = error.what();
@@ -38,27 +48,44 @@ std::optional<Trainer::StepResult> Trainer::step_or_roll_back() {
   return std::nullopt;
 }
 
+StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics) {
+  const int64_t first_row = rank_range(config_.batch_size, all_->rank(), all_->world_size()).begin;
+  const StepPosition at{state_.step + 1, state_.position, first_row, stop_};
+  try {
+    return accumulator_.accumulate(batch, at, statistics);
+  } catch (const NumericError& error) {
+    const std::string message =
+        fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure(first_non_finite_tensor()));
+    if (parallel_->is_distributed()) throw LocalFailure(message);
+    throw NumericError(message);
+  }
+}
+
+// Losses and norm are sums over all processes, so all arrive at the failure together; but the gradient at
+// fault may be in the share of one alone.
 void Trainer::check_finite(const StepLosses& losses, double gradient_norm) {
   const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
   if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
-  throw NumericError(fmt::format(
-      "step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}", state_.step + 1,
-      losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm, describe_failure()));
+  const std::vector<std::string> tensors =
+      all_->all_gather_strings(first_non_finite_tensor(), "tensor that is not finite");
+  const auto culprit =
+      std::find_if(tensors.begin(), tensors.end(), [](const std::string& tensor) { return !tensor.empty(); });
+  throw NumericError(
+      fmt::format("step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}",
+                  state_.step + 1, losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm,
+                  describe_failure(culprit == tensors.end() ? "" : *culprit)));
 }
 
-std::string Trainer::describe_failure() {
-  std::string culprit;
+// Empty if there is none among the parameters and this process's share of the gradients.
+std::string Trainer::first_non_finite_tensor() const {
   for (const NamedParameter& parameter : model_.parameters()) {
-    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) {
-      culprit = "parameter " + parameter.name;
-      break;
-    }
+    if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) return "parameter " + parameter.name;
   }
-  if (culprit.empty()) {
-    const std::string gradient = optimizer_.first_non_finite_gradient();
-    culprit = gradient.empty() ? "none among parameters and gradients (a sum overflowed)"
-                               : "gradient of " + gradient;
-  }
+  const std::string gradient = optimizer_.first_non_finite_gradient();
+  return gradient.empty() ? "" : "gradient of " + gradient;
+}
+
+std::string Trainer::describe_failure(const std::string& tensor) {
   checkpoints_.settle();  // one may just be getting complete
   const int64_t saved_step = checkpoints_.saved_step();
   const std::string last = saved_step > 0 ? fmt::format("The checkpoint of step {} is untouched.", saved_step)
@@ -66,7 +93,7 @@ std::string Trainer::describe_failure() {
   return fmt::format(
       "First tensor with NaN or infinity: {}. No update was made and nothing was saved. {} A lower "
       "optimizer.learning_rate, a longer schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
-      culprit, last);
+      tensor.empty() ? "none among parameters and gradients (a sum overflowed)" : tensor, last);
 }
 
 // A step that is taken out by a rollback never enters the window: the window is restored with the rest.
@@ -88,7 +115,10 @@ TrainState Trainer::load_healthy_checkpoint(const std::string& reason) {
   std::vector<std::filesystem::path> checkpoints = list_checkpoints(folder_.checkpoints());
   for (; !checkpoints.empty(); checkpoints.pop_back()) {
     const std::filesystem::path& checkpoint = checkpoints.back();
-    verify_checkpoint(checkpoint);
+    answer_of_main([&]() -> std::string {
+      verify_checkpoint(checkpoint);
+      return "undamaged";
+    });
     TrainState state =
         load_checkpoint(checkpoint, config_, {data_.fingerprint(), tokenizer_->hash()}, model_, optimizer_);
     if (is_finite(model_)) return state;

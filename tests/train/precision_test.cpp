@@ -210,19 +210,45 @@ TEST(Bfloat16Training, StoresWeightsInItAndMastersBesideThem) {
   }
 }
 
-TEST(Bfloat16Training, RefusesToGoOnFromStateWithoutMasters) {
+// The message of the error that keeps `config` from going on.
+std::string resume_error(const TrainConfig& config) {
+  try {
+    const Trainer trainer(config, quiet(true));
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Bfloat16Training, GoesOnOnlyInTheDtypeOfTheCheckpoint) {
+  for (const bool from_bfloat16 : {true, false}) {
+    const testing::TemporaryFolder folder;
+    TrainConfig config = low_precision_run(folder.path(), Architecture::kDense);
+    config.dtype = from_bfloat16 ? TrainDtype::kBfloat16 : TrainDtype::kFloat32;
+    Trainer(config, quiet()).run();
+    config.dtype = from_bfloat16 ? TrainDtype::kFloat32 : TrainDtype::kBfloat16;
+    config.steps = 20;
+    EXPECT_THAT(resume_error(config),
+                AllOf(HasSubstr("model or dtype"),
+                      HasSubstr(from_bfloat16 ? "dtype: bf16 -> fp32" : "dtype: fp32 -> bf16")));
+  }
+}
+
+TEST(Bfloat16Training, TakesACheckpointWithoutTheKeyForFloat32) {
   const testing::TemporaryFolder folder;
   TrainConfig config = low_precision_run(folder.path(), Architecture::kDense);
   config.dtype = TrainDtype::kFloat32;
   Trainer(config, quiet()).run();
+  const std::filesystem::path checkpoint = resolve_checkpoint(config.run_folder);
+  std::string text = read_file(checkpoint / "config.yaml");
+  const size_t line = text.find("\ndtype: fp32");
+  ASSERT_NE(line, std::string::npos);
+  text.erase(line, text.find('\n', line + 1) - line);
+  write_file_atomically(checkpoint / "config.yaml", text);
+  write_checksums(checkpoint);
+  EXPECT_EQ(resume_error(config), "no error");
   config.dtype = TrainDtype::kBfloat16;
-  config.steps = 20;
-  try {
-    Trainer(config, quiet(true));
-    FAIL() << "went on without masters";
-  } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(".master is missing"), HasSubstr("config that wrote it")));
-  }
+  EXPECT_THAT(resume_error(config), HasSubstr("dtype: (absent) -> bf16"));
 }
 
 TEST(Bfloat16Training, RefusesWidthsThatTheGroupedProductsCannotTake) {

@@ -85,6 +85,7 @@ class Trainer {
   void add_default_callbacks();
   void open_log();
   void check_agreement();
+  std::string answer_of_main(const std::function<std::string()>& work);
   std::filesystem::path agreed_checkpoint(bool resume);
   std::map<std::string, double> evaluate();
   void note_identity();
@@ -94,7 +95,8 @@ class Trainer {
   StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);
   void check_finite(const StepLosses& losses, double gradient_norm);
   void check_spike(double loss);
-  std::string describe_failure();
+  std::string first_non_finite_tensor() const;
+  std::string describe_failure(const std::string& tensor);
   void roll_back(const std::string& reason);
   TrainState load_healthy_checkpoint(const std::string& reason);
   void update_selection_bias(const StepLosses& losses);
@@ -123,9 +125,9 @@ class Trainer {
   CheckpointWriter checkpoints_;
   TrainState state_;
   const StopSignal* stop_ = nullptr;  // of run()
-  int64_t num_evaluations_ = 0;
-  int64_t process_steps_ = 0;     // made by this process
-  double process_seconds_ = 0.0;  // spent in them
+  int64_t num_answers_ = 0;           // of rank 0
+  int64_t process_steps_ = 0;         // made by this process
+  double process_seconds_ = 0.0;      // spent in them
   Stopwatch since_report_;
   std::vector<std::unique_ptr<TrainCallback>> callbacks_;
 };
