@@ -44,9 +44,12 @@ std::string topic_borders(const std::vector<std::string>& topics) {
           "set arrow from -0.5,{0} to {1},{0} nohead front lc rgb '#d55e00' lw 1.5\n",
           border, static_cast<double>(count) - 0.5);
     }
-    script += fmt::format("set label {} at {},{} center front\n", gnuplot_quoted(topics[begin]),
-                          0.5 * static_cast<double>(begin + i - 1),
-                          static_cast<double>(count) + 0.02 * static_cast<double>(count));
+    // Names of short runs, as in a topic that fades into another, would lie on top of each other.
+    if (10 * (i - begin) >= count) {
+      script += fmt::format("set label {} at {},{} center front\n", gnuplot_quoted(topics[begin]),
+                            0.5 * static_cast<double>(begin + i - 1),
+                            static_cast<double>(count) + 0.02 * static_cast<double>(count));
+    }
     begin = i;
   }
   return script + "set title offset 0,1\n";
