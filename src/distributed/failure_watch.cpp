@@ -154,11 +154,13 @@ std::string FailureWatch::compare_signs(const StorePointer& store) const {
   return "no rank that the signs of life tell apart (all live and have started the operation)";
 }
 
+std::string FailureWatch::known_reason() const {
+  const std::lock_guard lock(mutex_);
+  return known_reason_;
+}
+
 std::string FailureWatch::diagnose() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!known_reason_.empty()) return known_reason_;
-  }
+  if (const std::string reason = known_reason(); !reason.empty()) return reason;
   // The store may be part of what failed, and a question to a stopped process is never answered: ask in a
   // thread that can be left behind.
   auto promise = std::make_shared<std::promise<std::string>>();

@@ -40,6 +40,8 @@ class FailureWatch {
   void stop();
 
   bool has_failed() const { return failed_; }
+  // Why another process ends the job; empty if none has said so.
+  std::string known_reason() const;
 
  private:
   struct Sign {

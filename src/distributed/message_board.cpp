@@ -29,6 +29,9 @@ std::string MessageBoard::await(const std::string& key) {
   constexpr milliseconds kLongestPause{200};
   try {
     for (milliseconds pause{2}; !impl_->store->check({key}); pause = std::min(pause * 2, kLongestPause)) {
+      // The store may be gone before the watch ends this process, and the reason with it.
+      const std::string reason = impl_->watch->known_reason();
+      SMOE_CHECK(Error, reason.empty(), "the job ends because of {}", reason);
       SMOE_CHECK(Error, !impl_->watch->has_failed(), "another process of the job has failed");
       std::this_thread::sleep_for(pause);
     }

@@ -154,6 +154,30 @@ std::vector<pid_t> descendants(pid_t ancestor, const std::string& program) {
   return found;
 }
 
+TEST_F(DistributedCheckpoint, OfAnotherRunsLastStepIsSavedAgainByAllInTheNewFolder) {
+  const std::string config = write_config();
+  train(config, "run", 2);
+  LoopbackJob job({kProgram, config, "--resume-from", checkpoint("run", 12).string(), "--set",
+                   "run_folder=" + (folder_ / "other").string()},
+                  2, folder_ / "other-logs");
+  ASSERT_THAT(job.wait(kLimit), ::testing::Each(0)) << job.text();
+  EXPECT_EQ(largest_difference(checkpoint("run", 12), checkpoint("other", 12)), 0.0);
+}
+
+TEST_F(DistributedCheckpoint, ThatIsDamagedEndsAllProcessesWithTheReasonOfTheOneThatVerifies) {
+  const std::string config = write_config();
+  train(config, "run", 2);
+  const fs::path damaged = checkpoint("run", 12) / "train_state.json";
+  write_file_atomically(damaged, read_file(damaged) + " ");
+  LoopbackJob job({kProgram, config, "--resume", "--set", "run_folder=" + (folder_ / "run").string()}, 2,
+                  folder_ / "damaged-logs");
+  const std::vector<int> statuses = job.wait(kLimit);
+  EXPECT_EQ(statuses[0], 4);
+  EXPECT_NE(statuses[1], 0);
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_THAT(job.rank(rank).text(), ::testing::HasSubstr("train_state.json")) << rank;
+}
+
 TEST_F(DistributedCheckpoint, RanksKilledAtRandomMomentsUnderTorchrunEndLikeARunThatWasLeftAlone) {
   const std::string launcher = torchrun();
   if (launcher.empty()) GTEST_SKIP() << "needs a torchrun that works; SMOE_TORCHRUN names one";
