@@ -198,6 +198,19 @@ TEST_F(DistributedRun, StopsTogetherWhenOneProcessGetsASignal) {
   EXPECT_FALSE(list_checkpoints(folder_ / "run" / "checkpoints").empty());
 }
 
+TEST_F(DistributedRun, RollsBackTogetherUntilTheLimit) {
+  TrainConfig base = config(Architecture::kDense);
+  base.optimizer.learning_rate = 1e30;
+  base.schedule.warmup_steps = 1;
+  base.checkpoint.every_steps = 1;
+  base.safety.on_non_finite = NonFiniteAction::kRollback;
+  base.safety.max_rollbacks = 2;
+  LoopbackJob job(command(write(base), "run", {zero(2)}), 2, folder_ / "ranks");
+  const std::vector<int> statuses = job.wait(kLimit);
+  EXPECT_EQ(std::count(statuses.begin(), statuses.end(), 0), 0);
+  EXPECT_THAT(job.text(), HasSubstr("rolled back 2 times"));
+}
+
 TEST_F(DistributedRun, RefusesProcessesWithDifferentConfigs) {
   const std::string file = write(config(Architecture::kSteppedMoe));
   const std::vector<testing::Environment> ranks = testing::loopback_ranks(2);
