@@ -43,6 +43,9 @@ add_library(smoe::torch ALIAS smoe_torch)
 target_compile_options(smoe_torch INTERFACE
   "SHELL:-idirafter ${_smoe_torch_dir}/include"
   "SHELL:-idirafter ${_smoe_torch_dir}/include/torch/csrc/api/include")
+# LibTorch is built with NDEBUG, and some of its classes have a member more without it: code that includes them has to
+# agree with it in every build type.
+target_compile_definitions(smoe_torch INTERFACE $<$<CONFIG:Debug>:NDEBUG>)
 # libtorch.so itself is not linked: it is empty, and in a CUDA wheel it pulls in every CUDA library.
 target_link_libraries(smoe_torch INTERFACE
   ${_smoe_torch_dir}/lib/libtorch_cpu.so ${_smoe_torch_dir}/lib/libc10.so)
