@@ -50,16 +50,9 @@ void add_training_line(RunData& run, const Json& line) {
 void add_validation_line(RunData& run, const Json& line) {
   const CurvePoint at{line.at("tokens").get<double>(), run.seconds, 0.0};
   const auto point = [&at](double value) { return CurvePoint{at.tokens, at.seconds, value}; };
-  std::vector<std::pair<std::string, double>> sums;
-  const Json& sources = line.at("sources");
-  for (const auto& [source, figures] : sources.items()) {
-    for (const auto& [budget, loss] : figures.at("loss").items()) {
-      auto found = std::ranges::find(sums, budget, [](const auto& pair) { return pair.first; });
-      if (found == sums.end()) found = sums.insert(sums.end(), {budget, 0.0});
-      found->second += loss.template get<double>() / static_cast<double>(sources.size());
-    }
+  for (const auto& [budget, mean] : mean_validation_losses(line)) {
+    curve_of(run.validation_loss, budget).push_back(point(mean));
   }
-  for (const auto& [budget, mean] : sums) curve_of(run.validation_loss, budget).push_back(point(mean));
   if (line.contains("router")) {
     for (const auto& [budget, panel] : line.at("router").items()) {
       for (const auto& [field, value] : panel.items()) {

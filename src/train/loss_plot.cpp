@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -23,25 +24,6 @@ std::vector<double> smoothed(const std::vector<double>& values, double weight) {
     result.push_back(result.empty() ? value : weight * result.back() + (1.0 - weight) * value);
   }
   return result;
-}
-
-// Mean over the sources of a validation line, a budget.
-std::vector<std::pair<std::string, double>> mean_validation_losses(const Json& line) {
-  std::vector<std::pair<std::string, double>> means;
-  const Json& sources = line.at("sources");
-  for (const auto& source : sources) {
-    for (const auto& [budget, loss] : source.at("loss").items()) {
-      const auto found = std::find_if(means.begin(), means.end(),
-                                      [&budget = budget](const auto& mean) { return mean.first == budget; });
-      const double share = loss.get<double>() / static_cast<double>(sources.size());
-      if (found == means.end()) {
-        means.emplace_back(budget, share);
-      } else {
-        found->second += share;
-      }
-    }
-  }
-  return means;
 }
 
 std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOptions& options) {

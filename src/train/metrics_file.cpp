@@ -1,5 +1,6 @@
 #include "smoe/train/metrics_file.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "smoe/core/error.h"
@@ -20,6 +21,24 @@ std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& pa
     lines.push_back(std::move(json));
   }
   return lines;
+}
+
+std::vector<std::pair<std::string, double>> mean_validation_losses(const nlohmann::ordered_json& line) {
+  std::vector<std::pair<std::string, double>> means;
+  const nlohmann::ordered_json& sources = line.at("sources");
+  for (const auto& source : sources) {
+    for (const auto& [budget, loss] : source.at("loss").items()) {
+      const auto found = std::find_if(means.begin(), means.end(),
+                                      [&budget = budget](const auto& mean) { return mean.first == budget; });
+      const double share = loss.get<double>() / static_cast<double>(sources.size());
+      if (found == means.end()) {
+        means.emplace_back(budget, share);
+      } else {
+        found->second += share;
+      }
+    }
+  }
+  return means;
 }
 
 }  // namespace smoe
