@@ -30,8 +30,8 @@ std::string step_name(int64_t step) { return fmt::format("step-{:08}", step); }
 
 int64_t step_of(const fs::path& checkpoint) { return checkpoint_step(checkpoint).value_or(0); }
 
-// A folder of a process that was killed while it wrote a checkpoint. The run's lock is held, so no living
-// process owns it.
+// A folder of a process that was killed while it wrote a checkpoint, or of a save whose disk became read-only
+// and that could not take it away. The run's lock is held and saves follow each other, so nobody writes in it.
 bool is_abandoned(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with(".step-") && name.find(".tmp-") != std::string::npos;
@@ -43,7 +43,7 @@ void remove_abandoned(const fs::path& folder) {
     if (is_abandoned(entry.path())) abandoned.push_back(entry.path());
   }
   for (const fs::path& path : abandoned) {
-    spdlog::warn("{}: removed: an earlier process was stopped while it wrote this checkpoint", path.string());
+    spdlog::warn("{}: removed: what is left of a checkpoint whose writing was cut short", path.string());
     fs::remove_all(path);
   }
 }
@@ -236,6 +236,7 @@ void CheckpointWriter::publish(const Job& job, const std::string& key, const std
 void CheckpointWriter::lead(const Job& job) const {
   bool folder_is_known = false;
   try {
+    remove_abandoned(folder_);
     rename_superseded(job.step);
     const fs::path final_path = folder_ / step_name(job.step);
     AtomicFolder folder(final_path);

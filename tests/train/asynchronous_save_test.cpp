@@ -122,6 +122,22 @@ TEST_F(AsynchronousSave, ASaveThatFailsIsReportedAndTheNextOneIsMade) {
                                 HasSubstr("tries again at the next save")));
 }
 
+// A disk that turns read-only during a save keeps that save's folder; the run goes on.
+TEST_F(AsynchronousSave, WhatAFailedSaveLeftBehindIsRemovedByTheNextOne) {
+  const TrainConfig config = config_in("run");
+  const testing::LogCapture log;
+  TrainerOptions options = quiet();
+  options.before_checkpoint_file = [&](const fs::path& path) {
+    if (path.string().find("step-00000008") == std::string::npos) return;
+    fs::create_directories(path.parent_path().parent_path() / ".step-00000008.tmp-1-1" / "inner");
+    throw Error("the disk is read-only");
+  };
+  Trainer(config, options).run();
+  EXPECT_EQ(checkpoint_names(config.run_folder),
+            (std::vector<std::string>{"step-00000004", "step-00000012"}));
+  EXPECT_THAT(log.text(), AllOf(HasSubstr(".step-00000008.tmp-1-1"), HasSubstr("was cut short")));
+}
+
 TEST_F(AsynchronousSave, IfTheLastSaveFailsTheRunEndsWithAnErrorAndCanGoOn) {
   TrainConfig config = config_in("straight");
   Trainer(config, quiet()).run();
