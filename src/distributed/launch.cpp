@@ -130,10 +130,35 @@ LaunchInfo from_slurm(const Variables& variables) {
   return info;
 }
 
-// torchrun under srun, one agent a task, is common; each agent then forms a group of its own only by mistake.
+// True in a task of srun. In a batch script, SLURM_PROCID and SLURM_LOCALID are 0 and SLURM_NTASKS is what
+// the job asked for, but no step runs; what an outer step left in the environment counts other tasks.
+bool is_srun_task(const Variables& variables, int64_t tasks) {
+  if (variables.has("SLURM_STEP_NUM_TASKS"))
+    return variables.number("SLURM_STEP_NUM_TASKS", 1, kMostRanks) == tasks;
+  return variables.has("SLURM_STEP_ID") || variables.has("SLURM_STEP_NODELIST") ||
+         variables.has("SLURM_STEP_TASKS_PER_NODE");
+}
+
+LaunchInfo from_slurm_alone(const Variables& variables) {
+  const int64_t tasks = variables.number("SLURM_NTASKS", 1, kMostRanks);
+  if (tasks == 1) return {};
+  SMOE_CHECK(
+      ConfigError, is_srun_task(variables, tasks),
+      "SLURM_NTASKS is {}, but srun did not start this process (SLURM_STEP_NUM_TASKS {}): it would "
+      "wait for {} others that nobody starts. In a batch script write `srun smoe-train CONFIG`, or "
+      "torchrun; to train in a single process, unset SLURM_NTASKS, SLURM_PROCID and SLURM_LOCALID. "
+      "Where a container hides srun's variables, pass SLURM_STEP_NUM_TASKS on.",
+      tasks,
+      variables.has("SLURM_STEP_NUM_TASKS") ? "is " + variables.text("SLURM_STEP_NUM_TASKS") : "is not set",
+      tasks - 1);
+  return from_slurm(variables);
+}
+
+// torchrun's variables win where they are complete. Refused is only what cannot be meant: agents under srun
+// that do not know each other, and ranks left over from another job.
 void check_agreement(const Variables& variables, const LaunchInfo& torchrun) {
   const int64_t tasks = variables.number("SLURM_NTASKS", 1, kMostRanks);
-  if (tasks == 1) return;
+  if (tasks == 1 || !is_srun_task(variables, tasks)) return;
   if (variables.has("TORCHELASTIC_RUN_ID")) {
     const int64_t agents = variables.number_or("GROUP_WORLD_SIZE", 1, kMostRanks, 1);
     SMOE_CHECK(
@@ -144,8 +169,10 @@ void check_agreement(const Variables& variables, const LaunchInfo& torchrun) {
     return;
   }
   const int64_t procid = variables.number("SLURM_PROCID", 0, kMostRanks);
+  // A task may well start several processes.
+  const bool are_parts = torchrun.world_size > tasks && torchrun.world_size % tasks == 0;
   SMOE_CHECK(
-      ConfigError, torchrun.rank == procid && torchrun.world_size == tasks,
+      ConfigError, are_parts || (torchrun.rank == procid && torchrun.world_size == tasks),
       "RANK and WORLD_SIZE say process {} of {}, SLURM_PROCID and SLURM_NTASKS say {} of {}. Unset RANK, "
       "WORLD_SIZE and LOCAL_RANK to go by SLURM, or the SLURM variables to go by torchrun's.",
       torchrun.rank, torchrun.world_size, procid, tasks);
@@ -164,9 +191,7 @@ LaunchInfo read_launch_info(const EnvironmentLookup& lookup) {
                                               "Start with `srun smoe-train CONFIG`");
   // A head address alone may be exported for srun.
   const bool has_ranks = variables.has("RANK") || variables.has("WORLD_SIZE") || variables.has("LOCAL_RANK");
-  if (is_slurm && !has_ranks) {
-    return variables.number("SLURM_NTASKS", 1, kMostRanks) == 1 ? LaunchInfo{} : from_slurm(variables);
-  }
+  if (is_slurm && !has_ranks) return from_slurm_alone(variables);
   if (!variables.all_or_none({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}, "torchrun",
                              "Start with `torchrun --no-python ... smoe-train CONFIG`")) {
     return {};

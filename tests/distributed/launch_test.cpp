@@ -143,10 +143,47 @@ TEST(Launch, AcceptsTorchrunAgentsUnderSrunOnlyIfTheyKnowEachOther) {
   both.merge(Variables{{"SLURM_PROCID", "1"},
                        {"SLURM_NTASKS", "2"},
                        {"SLURM_LOCALID", "0"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
                        {"TORCHELASTIC_RUN_ID", "none"},
                        {"GROUP_WORLD_SIZE", "2"}});
   EXPECT_EQ(read(both).world_size, 8);
   EXPECT_THAT(refusal(with(both, {{"GROUP_WORLD_SIZE", "1"}})), HasSubstr("would train apart"));
+}
+
+// What `#SBATCH --ntasks=8` leaves in the environment of the script and of all that it starts.
+const Variables kBatchScript = {{"SLURM_PROCID", "0"},
+                                {"SLURM_NTASKS", "8"},
+                                {"SLURM_LOCALID", "0"},
+                                {"SLURM_JOB_NODELIST", "gpu07"},
+                                {"SLURM_TASKS_PER_NODE", "8"}};
+
+TEST(Launch, GoesByTorchrunInABatchScriptThatAskedForTasks) {
+  const Variables child = with(with(kBatchScript, kTorchrun), {{"TORCHELASTIC_RUN_ID", "none"},
+                                                               {"GROUP_WORLD_SIZE", "1"},
+                                                               {"LOCAL_WORLD_SIZE", "8"},
+                                                               {"LOCAL_RANK", "5"}});
+  EXPECT_EQ(read(child).launcher, Launcher::kTorchrun);
+  EXPECT_EQ(read(child).rank, 5);
+  EXPECT_EQ(read(child).local_world_size, 8);
+  // The same variables set by hand, and with what an interactive step left behind.
+  EXPECT_EQ(read(with(kBatchScript, kTorchrun)).rank, 5);
+  EXPECT_EQ(read(with(child, {{"SLURM_STEP_NUM_TASKS", "1"}})).rank, 5);
+}
+
+TEST(Launch, GoesByTorchrunsVariablesWhereEachTaskStartsSeveralProcesses) {
+  const Variables child = with(
+      kTorchrun,
+      {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(read(child).rank, 5);
+  EXPECT_EQ(read(child).world_size, 8);
+}
+
+TEST(Launch, RefusesABatchScriptWithTasksThatForgotSrun) {
+  EXPECT_THAT(refusal(kBatchScript), HasSubstr("srun did not start this process"));
+  EXPECT_THAT(refusal(kBatchScript), HasSubstr("`srun smoe-train CONFIG`"));
+  EXPECT_THAT(refusal(with(kBatchScript, {{"SLURM_STEP_NUM_TASKS", "1"}})),
+              HasSubstr("SLURM_STEP_NUM_TASKS is 1"));
+  EXPECT_EQ(read(with(kBatchScript, {{"SLURM_STEP_NUM_TASKS", "8"}})).world_size, 8);
 }
 
 TEST(NodeList, ExpandsRangesListsAndLeadingZeros) {

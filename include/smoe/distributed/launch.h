@@ -13,7 +13,7 @@ namespace smoe {
 enum class Launcher {
   kNone,      // started alone: one process
   kTorchrun,  // RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
-  kSlurm,     // SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_JOB_NODELIST
+  kSlurm,     // SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_STEP_NUM_TASKS, SLURM_JOB_NODELIST
 };
 
 struct LaunchInfo {
@@ -36,9 +36,11 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 // The value in this process's environment.
 std::optional<std::string> environment_variable(const std::string& name);
 
-// Reads the launcher's variables. No variables: a single process. Throws ConfigError, with the remedy, if
-// only some of a launcher's variables are set, one is no number or out of range, torchrun and SLURM
-// contradict each other, or the head address is a loopback one although the job has several nodes.
+// Reads the launcher's variables. No variables: a single process. torchrun's, where they are complete, win
+// over SLURM's, which are in the environment of whatever a batch script starts. Throws ConfigError, with the
+// remedy, if only some of a launcher's variables are set, one is no number or out of range, torchrun and a
+// step of srun contradict each other, a batch script with several tasks starts the process without srun, or
+// the head address is a loopback one although the job has several nodes.
 LaunchInfo read_launch_info(const EnvironmentLookup& lookup = environment_variable);
 
 // The hosts of a SLURM node list: "gpu[01-03,7],head" is gpu01 gpu02 gpu03 gpu7 head. Throws ConfigError
