@@ -9,20 +9,30 @@
 
 #include "row_tasks.h"
 #include "smoe/core/error.h"
+#include "smoe/core/vector_clones.h"
 
 namespace smoe {
 namespace {
 
-template <typename Scalar>
-bool row_is_usable(const Scalar* scores, int64_t num_experts, double sum) {
+// Counts in integers as wide as the scores, for the sake of vector code.
+template <typename Scalar, typename Count>
+SMOE_INLINE bool scores_allow(const Scalar* scores, int64_t num_experts, double sum) {
   constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
-  int64_t num_bad = 0;
-  int64_t num_allowed = 0;
+  Count num_bad = 0;
+  Count num_allowed = 0;
+#pragma omp simd reduction(+ : num_bad, num_allowed)
   for (int64_t i = 0; i < num_experts; ++i) {
-    num_bad += !(scores[i] < kInfinity);  // NaN compares false, too
-    num_allowed += scores[i] > -kInfinity;
+    num_bad += scores[i] < kInfinity ? 0 : 1;  // NaN compares false, too
+    num_allowed += scores[i] > -kInfinity ? 1 : 0;
   }
   return num_bad == 0 && static_cast<double>(num_allowed) >= sum;
+}
+
+SMOE_VECTOR_CLONES bool row_is_usable(const float* scores, int64_t num_experts, double sum) {
+  return scores_allow<float, int32_t>(scores, num_experts, sum);
+}
+SMOE_VECTOR_CLONES bool row_is_usable(const double* scores, int64_t num_experts, double sum) {
+  return scores_allow<double, int64_t>(scores, num_experts, sum);
 }
 
 // Index of the first row that cannot be used, or R.

@@ -2,109 +2,71 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "row_tasks.h"
 #include "smoe/core/error.h"
 #include "smoe/routing/soft_top_k_solvers.h"
+#include "soft_top_k_kernels.h"
 
 // Everything here relies on IEEE infinities: do not compile with -ffast-math.
 namespace smoe {
 namespace {
-
-// Independent partial sums, which let the compiler vectorise a reduction without reordering it freely.
-constexpr int64_t kLanes = 8;
-
-template <typename Scalar>
-Scalar row_maximum(const Scalar* values, int64_t size) {
-  std::array<Scalar, kLanes> lanes;
-  lanes.fill(-std::numeric_limits<Scalar>::infinity());
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
-  }
-  for (; i < size; ++i) lanes[0] = std::max(lanes[0], values[i]);
-  return *std::max_element(lanes.begin(), lanes.end());
-}
-
-template <typename Scalar>
-void subtract_maximum(const Scalar* scores, Scalar* row, int64_t size, double temperature) {
-  const Scalar maximum = row_maximum(scores, size);
-  for (int64_t i = 0; i < size; ++i) row[i] = (scores[i] - maximum) / static_cast<Scalar>(temperature);
-}
 
 struct Split {
   double sum_below = 0;  // of the entries that are at most the threshold
   double num_above = 0;  // entries over it
 };
 
-template <typename Scalar>
-Split split_row(const Scalar* values, int64_t size, double threshold) {
-  std::array<double, kLanes> sums{};
-  std::array<double, kLanes> counts{};
-  const auto add = [&](int64_t i, int64_t lane) {
-    const double value = values[i];
-    sums[lane] += value > threshold ? 0.0 : value;
-    counts[lane] += value > threshold ? 1.0 : 0.0;
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) add(i + j, j);
-  }
-  for (; i < size; ++i) add(i, 0);
+Split split_row(const std::vector<double>& values, double threshold) {
   Split split;
-  for (int64_t j = 0; j < kLanes; ++j) {
-    split.sum_below += sums[j];
-    split.num_above += counts[j];
+  for (const double value : values) {
+    split.sum_below += value > threshold ? 0.0 : value;
+    split.num_above += value > threshold ? 1.0 : 0.0;
   }
   return split;
 }
 
 // Rewrites the row as exp((score - base) / temperature), base being the largest score that is not saturated.
 // Needed where the gap between saturated and other scores is so wide that the others have underflowed.
-template <typename Scalar>
-void rebase_row(const Scalar* scores, Scalar* exponentials, int64_t size, double temperature,
+void rebase_row(const std::vector<double>& scores, std::vector<double>& exponentials, double temperature,
                 double threshold) {
-  Scalar base = -std::numeric_limits<Scalar>::infinity();
-  for (int64_t i = 0; i < size; ++i) {
+  double base = -std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < scores.size(); ++i) {
     if (!(exponentials[i] > threshold)) base = std::max(base, scores[i]);
   }
-  for (int64_t i = 0; i < size; ++i) {
-    exponentials[i] = std::exp((scores[i] - base) / static_cast<Scalar>(temperature));
-  }
+  for (size_t i = 0; i < scores.size(); ++i) exponentials[i] = std::exp((scores[i] - base) / temperature);
 }
 
-// Active set. `row` holds e_i = exp((s_i - max) / temperature) and becomes lambda_i = min(1, e_i /
-// threshold). The threshold exp(-shift) falls from round to round towards its final value, so that the
-// saturated set only grows and the loop ends: at the latest when every entry is saturated.
-template <typename Scalar>
-void solve_entropy_row(const Scalar* scores, Scalar* row, int64_t size, double sum, double temperature) {
-  // Below this the row is rebased: the rounding of a large quotient shows in float32, and entries that matter
-  // must not be subnormal in either type.
-  constexpr double kTooSmall = sizeof(Scalar) == 4 ? 1e-12 : 1e-280;
+// The active set of solve_entropy_rows for a row that it has left alone: of any scores, but slow. The
+// threshold exp(-shift) falls from round to round towards its final value, so that the saturated set only
+// grows and the loop ends: at the latest when every entry is saturated.
+std::vector<double> solve_entropy_row(const std::vector<double>& scores, double sum, double temperature) {
+  constexpr double kTooSmall = 1e-280;  // entries that matter must not be subnormal
   double threshold = std::numeric_limits<double>::infinity();
-  Split split = split_row(row, size, threshold);
+  std::vector<double> row(scores.size(), -1.0);  // at most the threshold
+  rebase_row(scores, row, temperature, threshold);
+  Split split = split_row(row, threshold);
   while (true) {
     const double remainder = sum - split.num_above;
     if (!(remainder > 0)) {  // rounding has saturated as many entries as the sum allows
-      for (int64_t i = 0; i < size; ++i) row[i] = row[i] > threshold ? Scalar{1} : Scalar{0};
-      return;
+      for (double& value : row) value = value > threshold ? 1.0 : 0.0;
+      return row;
     }
     if (split.sum_below < kTooSmall) {
-      rebase_row(scores, row, size, temperature, threshold);
+      rebase_row(scores, row, temperature, threshold);
       threshold = 1.0;
-      split = split_row(row, size, threshold);
+      split = split_row(row, threshold);
     }
     threshold = split.sum_below / remainder;
-    const Split next = split_row(row, size, threshold);
+    const Split next = split_row(row, threshold);
     if (next.num_above <= split.num_above) break;  // fewer: rounding may take an entry back
     split = next;
   }
-  for (int64_t i = 0; i < size; ++i) {
-    row[i] = row[i] > threshold ? Scalar{1} : static_cast<Scalar>(row[i] / threshold);
-  }
+  for (double& value : row) value = value > threshold ? 1.0 : value / threshold;
+  return row;
 }
 
 double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
@@ -116,7 +78,7 @@ template <typename Scalar>
 void solve_sigmoid_row(const Scalar* scores, Scalar* row, int64_t size, double sum, double num_allowed,
                        double temperature) {
   constexpr int kMaxRounds = 200;
-  const double maximum = row_maximum(scores, size);
+  const double maximum = *std::max_element(scores, scores + size);
   double smallest = 0;
   for (int64_t i = 0; i < size; ++i) {
     if (std::isfinite(scores[i])) smallest = std::min(smallest, (scores[i] - maximum) / temperature);
@@ -166,43 +128,30 @@ double count_allowed(const Scalar* scores, int64_t size) {
   return static_cast<double>(count);
 }
 
-// Both kinds have the implicit gradient w_i * (g_i - sum_j w_j g_j / sum_j w_j) / temperature; they differ in
-// w.
+// Rows [begin, end) of scores and lambda, `size` experts each.
 template <typename Scalar>
-Scalar gradient_weight(Scalar lambda, SoftTopKKind kind) {
-  if (kind == SoftTopKKind::kSigmoid) return lambda * (Scalar{1} - lambda);
-  return lambda < Scalar{1} ? lambda : Scalar{0};
+void solve_entropy_range(const Scalar* scores, const double* sums, Scalar* lambda, int64_t num_rows,
+                         int64_t size, double temperature) {
+  for (const int64_t row : solve_entropy_rows(scores, sums, lambda, num_rows, size, temperature)) {
+    const Scalar* const in = scores + row * size;
+    Scalar* const out = lambda + row * size;
+    if (solve_extreme_row(in, out, size, sums[row], count_allowed(in, size))) continue;
+    const std::vector<double> solved =
+        solve_entropy_row(std::vector<double>(in, in + size), sums[row], temperature);
+    std::transform(solved.begin(), solved.end(), out,
+                   [](double value) { return static_cast<Scalar>(value); });
+  }
 }
 
-template <SoftTopKKind kind, typename Scalar>
-void backward_row(const Scalar* gradient, const Scalar* lambda, Scalar* out, int64_t size,
-                  double temperature) {
-  std::array<double, kLanes> weights{};
-  std::array<double, kLanes> weighted{};
-  const auto add = [&](int64_t i, int64_t lane) {
-    const double weight = gradient_weight(lambda[i], kind);
-    weights[lane] += weight;
-    weighted[lane] += weight * gradient[i];
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) add(i + j, j);
-  }
-  for (; i < size; ++i) add(i, 0);
-  double weight = 0;
-  double mean = 0;
-  for (int64_t j = 0; j < kLanes; ++j) {
-    weight += weights[j];
-    mean += weighted[j];
-  }
-  if (!(weight > 0)) {
-    std::fill_n(out, size, Scalar{0});
-    return;
-  }
-  const Scalar mean_gradient = static_cast<Scalar>(mean / weight);
-  const Scalar scale = static_cast<Scalar>(1 / temperature);
-  for (int64_t j = 0; j < size; ++j) {
-    out[j] = gradient_weight(lambda[j], kind) * (gradient[j] - mean_gradient) * scale;
+template <typename Scalar>
+void solve_sigmoid_range(const Scalar* scores, const double* sums, Scalar* lambda, int64_t num_rows,
+                         int64_t size, double temperature) {
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const Scalar* const in = scores + row * size;
+    Scalar* const out = lambda + row * size;
+    const double num_allowed = count_allowed(in, size);
+    if (solve_extreme_row(in, out, size, sums[row], num_allowed)) continue;
+    solve_sigmoid_row(in, out, size, sums[row], num_allowed, temperature);
   }
 }
 
@@ -212,34 +161,16 @@ at::Tensor soft_top_k_forward_rows(const at::Tensor& scores_RE, const at::Tensor
                                    SoftTopKKind kind) {
   SMOE_ASSERT(scores_RE.is_cpu() && sums_R.is_cpu() && sums_R.is_contiguous());
   const at::Tensor contiguous_RE = scores_RE.contiguous();
-  const int64_t num_rows = contiguous_RE.size(0);
   const int64_t size = contiguous_RE.size(1);
   at::Tensor lambda_RE = at::empty_like(contiguous_RE);
   AT_DISPATCH_FLOATING_TYPES(contiguous_RE.scalar_type(), "soft_top_k_forward_rows", [&] {
     const scalar_t* const scores = contiguous_RE.const_data_ptr<scalar_t>();
     const double* const sums = sums_R.const_data_ptr<double>();
     scalar_t* const lambda = lambda_RE.mutable_data_ptr<scalar_t>();
-    if (kind == SoftTopKKind::kEntropy) {
-      at::parallel_for(0, num_rows, rows_per_task(size), [&](int64_t begin, int64_t end) {
-        for (int64_t offset = begin * size; offset < end * size; offset += size) {
-          subtract_maximum(scores + offset, lambda + offset, size, temperature);
-        }
-      });
-      // One call over all rows, because ATen's exponential is vectorised and the standard library's is not.
-      lambda_RE.exp_();
-    }
-    at::parallel_for(0, num_rows, rows_per_task(size), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const scalar_t* const in = scores + row * size;
-        scalar_t* const out = lambda + row * size;
-        const double num_allowed = count_allowed(in, size);
-        if (solve_extreme_row(in, out, size, sums[row], num_allowed)) continue;
-        if (kind == SoftTopKKind::kEntropy) {
-          solve_entropy_row(in, out, size, sums[row], temperature);
-        } else {
-          solve_sigmoid_row(in, out, size, sums[row], num_allowed, temperature);
-        }
-      }
+    const auto solve =
+        kind == SoftTopKKind::kEntropy ? solve_entropy_range<scalar_t> : solve_sigmoid_range<scalar_t>;
+    at::parallel_for(0, contiguous_RE.size(0), rows_per_task(size), [&](int64_t begin, int64_t end) {
+      solve(scores + begin * size, sums + begin, lambda + begin * size, end - begin, size, temperature);
     });
   });
   return lambda_RE;
@@ -255,15 +186,8 @@ at::Tensor soft_top_k_backward_rows(const at::Tensor& gradient_RE, const at::Ten
     const scalar_t* const lambda = lambda_RE.const_data_ptr<scalar_t>();
     scalar_t* const out = scores_gradient_RE.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, lambda_RE.size(0), rows_per_task(size), [&](int64_t begin, int64_t end) {
-      for (int64_t offset = begin * size; offset < end * size; offset += size) {
-        if (kind == SoftTopKKind::kEntropy) {
-          backward_row<SoftTopKKind::kEntropy>(gradient + offset, lambda + offset, out + offset, size,
-                                               temperature);
-        } else {
-          backward_row<SoftTopKKind::kSigmoid>(gradient + offset, lambda + offset, out + offset, size,
-                                               temperature);
-        }
-      }
+      soft_top_k_backward(gradient + begin * size, lambda + begin * size, out + begin * size, end - begin,
+                          size, temperature, kind);
     });
   });
   return scores_gradient_RE;
