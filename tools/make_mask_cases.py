@@ -2,7 +2,7 @@
 """Makes texts for `smoe-inspect masks` from a corpus: JSON Lines files with `text` and `domain`, or named by domain.
 
 Writes to the output file, one JSON object a line:
-  gradual    topic A, then sentences of A and B mixed with a growing share of B, then topic B
+  gradual    half a part of topic A, then sentences of A and B mixed with a growing share of B, then half a part of B
   abrupt     topic A, then topic B
   returning  topic A, topic B, topic A again (another document)
 and --documents documents of every domain, each about its one topic, for the test of significance.
@@ -41,8 +41,9 @@ def gradual(name, topics, texts, length, generator):
         used[which] += 1
         size += len(sentence)
         middle.append({"topic": topics[which], "text": sentence})
-    return {"name": name, "parts": [{"topic": topics[0], "text": texts[2][:length] + "\n"}, *middle,
-                                    {"topic": topics[1], "text": texts[3][:length]}]}
+    pure = length // 4
+    return {"name": name, "parts": [{"topic": topics[0], "text": texts[2][:pure] + "\n"}, *middle,
+                                    {"topic": topics[1], "text": texts[3][:pure]}]}
 
 
 def main():
@@ -50,7 +51,9 @@ def main():
     parser.add_argument("corpus", help="folder of *.jsonl files, for example examples/corpus/validation")
     parser.add_argument("out", help="file to write")
     parser.add_argument("--topics", nargs=2, default=["stories", "code_python"], metavar=("A", "B"))
-    parser.add_argument("--characters", type=int, default=2400, help="of each part of a case")
+    parser.add_argument("--characters", type=int, default=1600,
+                        help="of each part of a case; three parts must fit into the sequence length of the training, "
+                             "a token being 2.5 to 4 characters")
     parser.add_argument("--documents", type=int, default=8, help="of each domain")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -72,7 +75,7 @@ def main():
     ]
     for domain, texts in sorted(domains.items()):
         chosen = generator.sample(texts, min(arguments.documents, len(texts)))
-        cases += [{"name": f"{domain} {number}", "domain": domain, "text": text[: 2 * size]}
+        cases += [{"name": f"{domain} {number}", "domain": domain, "text": text[: 3 * size]}
                   for number, text in enumerate(chosen, 1)]
     with open(arguments.out, "w", encoding="utf-8") as out:
         for case in cases:

@@ -64,6 +64,7 @@ struct MaskArguments {
   std::string texts;
   std::vector<std::string> budgets;
   std::optional<int64_t> segment_length;
+  std::optional<int64_t> max_tokens;
   std::string out;
   std::string device = "cpu";
   int64_t num_threads = 0;
@@ -86,8 +87,11 @@ void add_mask_options(CLI::App& command, MaskArguments& arguments) {
                   "segment lengths at which hit rates are measured")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  command.add_option("--max-tokens", arguments.options.max_tokens, "of a text; what is longer is cut")
-      ->capture_default_str()
+  command
+      .add_option(
+          "--max-tokens", arguments.max_tokens,
+          "of a text; what is longer is cut. Default: the sequence length of the training, beyond which "
+          "masks say little about the model")
       ->check(CLI::PositiveNumber);
   command.add_option("--permutations", arguments.options.permutations, "of the test of significance")
       ->capture_default_str()
@@ -111,6 +115,8 @@ void write_masks(MaskArguments& arguments) {
   smoe::prepare_output_file(folder / "masks.json");
   smoe::MaskStudyOptions& options = arguments.options;
   options.segment_length = arguments.segment_length.value_or(model.config().routing.segment_length);
+  options.max_tokens = arguments.max_tokens.value_or(
+      smoe::checkpoint_sequence_length(checkpoint).value_or(options.max_tokens));
   if (options.hit_rate_lengths.empty()) options.hit_rate_lengths = {8, 16, 32, 64, 128};
   for (const std::string& budget : arguments.budgets) {
     options.budgets.push_back(smoe::find_budget(model.config().budgets, budget));

@@ -6,6 +6,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/json.h"
+#include "smoe/core/log.h"
 #include "smoe/core/table.h"
 #include "smoe/routing/router_statistics.h"
 
@@ -34,6 +35,13 @@ EncodedText encode(const Tokenizer& tokenizer, const TopicText& text, int64_t ma
     }
   }
   const size_t length = std::min(encoded.tokens.size(), static_cast<size_t>(max_tokens));
+  const size_t last_part = tokenizer.encode(text.parts.back().text).size();
+  if (text.parts.size() > 1 && length + last_part <= encoded.tokens.size()) {
+    SPDLOG_WARN(
+        "text `{}`: cut after {} of {} tokens, so that its last part is missing; make shorter texts "
+        "(tools/make_mask_cases.py --characters) or raise --max-tokens",
+        text.name, length, encoded.tokens.size());
+  }
   encoded.tokens.resize(length);
   encoded.topics.resize(length);
   return encoded;

@@ -11,7 +11,6 @@
 namespace smoe {
 namespace {
 
-constexpr int kLeft = 64;
 constexpr int kRight = 12;
 constexpr int kTop = 12;
 constexpr int kBottom = 46;
@@ -25,12 +24,12 @@ struct Extent {
     high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  // A flat line stands in the middle.
+  // A flat line stands in the middle, one of zeros at the bottom.
   void widen() {
     if (high > low) return;
-    const double half = high == 0.0 ? 1.0 : 0.05 * std::abs(high);
+    const double half = 0.05 * std::abs(high);
     low -= half;
-    high += half;
+    high += high == 0.0 ? 1.0 : half;
   }
 };
 
@@ -46,8 +45,10 @@ std::string tick_text(double value, double distance) {
 struct Frame {
   Extent x, y;
   int width, height;
+  // Room for "-0.005" beside the name of the axis, in the larger letters of narrow screens too.
+  int left() const { return width > kNarrowChart ? 96 : 80; }
   double to_x(double value) const {
-    return kLeft + (value - x.low) / (x.high - x.low) * (width - kLeft - kRight);
+    return left() + (value - x.low) / (x.high - x.low) * (width - left() - kRight);
   }
   double to_y(double value) const {
     return height - kBottom - (value - y.low) / (y.high - y.low) * (height - kTop - kBottom);
@@ -60,10 +61,10 @@ std::string axes(const Frame& frame, const ChartOptions& options) {
   const std::vector<double> y_ticks = round_ticks(frame.y.low, frame.y.high, 6);
   for (const double tick : y_ticks) {
     const double distance = y_ticks.size() > 1 ? y_ticks[1] - y_ticks[0] : std::abs(tick);
-    svg += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
+    svg += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", frame.left(),
                        options.width - kRight, frame.to_y(tick), frame.to_y(tick));
-    svg += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 8,
-                       frame.to_y(tick) + 4, tick_text(tick, distance));
+    svg += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
+                       frame.left() - 8, frame.to_y(tick) + 4, tick_text(tick, distance));
   }
   const std::vector<double> x_ticks = round_ticks(frame.x.low, frame.x.high, 7);
   for (const double tick : x_ticks) {
@@ -71,10 +72,11 @@ std::string axes(const Frame& frame, const ChartOptions& options) {
     svg += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                        frame.to_x(tick), bottom + 18, tick_text(tick, distance));
   }
-  svg += fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kLeft,
+  svg += fmt::format("<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", frame.left(),
                      options.width - kRight, bottom);
   svg += fmt::format("<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                     (kLeft + options.width - kRight) / 2, options.height - 6, html_escaped(options.x_label));
+                     (frame.left() + options.width - kRight) / 2, options.height - 6,
+                     html_escaped(options.x_label));
   svg += fmt::format(
       "<text class=\"name\" transform=\"translate(14 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
       (kTop + bottom) / 2, html_escaped(options.y_label));
@@ -133,7 +135,7 @@ std::vector<double> round_ticks(double low, double high, int count) {
   // Whole multiples, not sums: no tick is called 0.30000000000000004.
   for (double multiple = std::ceil(low / distance - 1e-9); multiple * distance <= high + 1e-9 * distance;
        ++multiple) {
-    ticks.push_back(multiple * distance);
+    ticks.push_back(multiple * distance + 0.0);  // no tick is called -0
   }
   return ticks;
 }
@@ -159,10 +161,11 @@ std::string line_chart(const std::vector<ChartSeries>& series, const ChartOption
     if (!one.points.empty()) svg += drawn(one, frame);
   }
   return fmt::format(
-      "<figure class=\"chart\"><h3>{}</h3><svg viewBox=\"0 0 {} {}\" role=\"img\" "
+      "<figure class=\"chart{}\"><h3>{}</h3><svg viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-label=\"{}\">{}</svg>{}"
       "</figure>\n",
-      title, options.width, options.height, title, svg, legend(series));
+      options.width > kNarrowChart ? " wide" : "", title, options.width, options.height, title, svg,
+      legend(series));
 }
 
 std::string html_escaped(const std::string& text) {

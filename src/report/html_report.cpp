@@ -1,8 +1,11 @@
 #include "smoe/report/html_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
+#include "html_parts.h"
+#include "mask_section.h"
 #include "page_style.h"
 #include "smoe/core/error.h"
 #include "smoe/core/progress.h"
@@ -16,18 +19,6 @@ namespace smoe {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
-  std::string html = "<div class=\"scroll\"><table><thead><tr>";
-  for (const std::string& cell : header) html += "<th>" + cell + "</th>";
-  html += "</tr></thead><tbody>";
-  for (const std::vector<std::string>& row : rows) {
-    html += "<tr>";
-    for (const std::string& cell : row) html += "<td>" + cell + "</td>";
-    html += "</tr>\n";
-  }
-  return html + "</tbody></table></div>\n";
-}
 
 // The colour of a budget, the same in all charts; runs differ by dashes.
 struct Palette {
@@ -68,26 +59,43 @@ std::string loss_chart(const std::vector<RunData>& runs, Palette& palette, const
   return line_chart(series, {fmt::format("Loss against {}", x_label), x_label, "nats a token"});
 }
 
+// Budgets see the same batches, so their differences are far less noisy than their losses.
+std::string difference_chart(const std::vector<RunData>& runs, Palette& palette) {
+  std::vector<ChartSeries> series;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const BudgetCurves& curves = runs[i].training_loss;
+    for (size_t j = 0; j + 1 < curves.size(); ++j) {
+      const Curve& largest = curves.back().second;
+      std::vector<std::pair<double, double>> points;
+      // Without replication a budget need not be in every line; lines are told by their tokens.
+      for (const CurvePoint& point : curves[j].second) {
+        const auto same = std::ranges::lower_bound(largest, point.tokens, {}, &CurvePoint::tokens);
+        if (same != largest.end() && same->tokens == point.tokens)
+          points.emplace_back(point.tokens, point.value - same->value);
+      }
+      series.push_back({series_label(runs, runs[i], curves[j].first + " less " + curves.back().first), points,
+                        palette.color(curves[j].first), i});
+    }
+  }
+  if (std::ranges::all_of(series, [](const ChartSeries& one) { return one.points.empty(); })) return "";
+  return line_chart(series,
+                    {"Training loss less that of the largest budget", "tokens", "nats a token", true});
+}
+
 std::string loss_section(const std::vector<RunData>& runs, Palette& palette) {
   const auto tokens = [](const RunData&, const CurvePoint& point) { return point.tokens; };
   const auto flops = [](const RunData& run, const CurvePoint& point) {
     return run.total_flops * point.tokens / run.total_tokens;
   };
   const auto seconds = [](const RunData&, const CurvePoint& point) { return point.seconds; };
-  std::string html = "<h2>Loss per budget</h2><div class=\"tabs\">";
-  const std::vector<std::pair<std::string, XOf>> tabs = {
+  const std::vector<std::pair<std::string, XOf>> axes = {
       {"tokens", tokens}, {"FLOPs (6NT)", flops}, {"seconds", seconds}};
-  for (size_t i = 0; i < tabs.size(); ++i) {
-    html += fmt::format("<input type=\"radio\" name=\"x\" id=\"x{0}\"{1}><label for=\"x{0}\">{2}</label>", i,
-                        i == 0 ? " checked" : "", tabs[i].first);
-  }
-  for (const auto& [label, x] : tabs) {
-    html += "<div class=\"tab\">" + loss_chart(runs, palette, x, label.c_str()) + "</div>";
-  }
-  return html +
-         "</div><p class=\"soft\">Lines: training loss, smoothed. Points: mean over the validation sources. "
-         "Tokens count "
-         "each sequence once; FLOPs count every budget that it is trained at.</p>\n";
+  std::vector<std::pair<std::string, std::string>> tabs;
+  for (const auto& [label, x] : axes) tabs.emplace_back(label, loss_chart(runs, palette, x, label.c_str()));
+  return "<h2>Loss per budget</h2>" + html_tabs("x", tabs) +
+         "<p class=\"soft\">Lines: training loss, smoothed. Points: mean over the validation sources. Tokens "
+         "count each sequence once; FLOPs count every budget that it is trained at.</p>\n" +
+         difference_chart(runs, palette);
 }
 
 std::string summary_section(const std::vector<RunData>& runs) {
@@ -108,9 +116,9 @@ std::string summary_section(const std::vector<RunData>& runs) {
                     fmt::format("{:.2e}", share * run.total_flops), format_duration(run.seconds),
                     format_count(speed), losses.empty() ? "-" : losses, html_escaped(run.code_version)});
   }
-  return "<h2>Summary</h2>" + table({"run", "architecture", "step", "tokens", "FLOPs (6NT)", "trained for",
-                                     "tokens/s", "validation loss", "smoe"},
-                                    rows);
+  return "<h2>Summary</h2>" + html_table({"run", "architecture", "step", "tokens", "FLOPs (6NT)",
+                                          "trained for", "tokens/s", "validation loss", "smoe"},
+                                         rows);
 }
 
 std::string config_section(const std::vector<RunData>& runs) {
@@ -121,7 +129,7 @@ std::string config_section(const std::vector<RunData>& runs) {
       rows.push_back(
           {html_escaped(difference.key), html_escaped(difference.before), html_escaped(difference.after)});
     }
-    html += table({"differs", html_escaped(runs[0].name), html_escaped(runs[i].name)}, rows);
+    html += html_table({"differs", html_escaped(runs[0].name), html_escaped(runs[i].name)}, rows);
   }
   for (const RunData& run : runs) {
     html += fmt::format("<details><summary>{}: whole config</summary><pre>{}</pre></details>\n",
@@ -157,7 +165,7 @@ std::string validation_section(const std::vector<RunData>& runs) {
     rows.push_back(std::move(row));
   }
   if (rows.empty()) return "";
-  return "<h2>Validation by source</h2>" + table(header, rows) +
+  return "<h2>Validation by source</h2>" + html_table(header, rows) +
          "<p class=\"soft\">Nats a token, and below them bits per byte, of the last validation.</p>\n";
 }
 
@@ -185,7 +193,8 @@ std::string router_section(const std::vector<RunData>& runs, Palette& palette) {
     if (!series.empty()) charts += line_chart(series, {title, "tokens", field, false, 460, 280});
   }
   if (charts.empty()) return "";
-  return "<h2>Router health</h2><p class=\"soft\">Measured in validation, at every budget.</p><div "
+  return "<h2>Router health</h2><p class=\"soft\">Measured in validation, at every "
+         "budget.</p><div "
          "class=\"charts\">" +
          charts + "</div>\n";
 }
@@ -209,10 +218,17 @@ std::string speed_section(const std::vector<RunData>& runs) {
          chart("Learning rate", "peak x schedule", &RunData::learning_rate, 1.0, true) + "</div>\n";
 }
 
+// With the digits that a reader can use: perplexities of weak models run into millions.
+std::string plain_number(double value) {
+  if (std::abs(value) < 100.0) return fmt::format("{:.4f}", value);
+  return std::abs(value) < 1e5 ? fmt::format("{:.1f}", value) : fmt::format("{:.3g}", value);
+}
+
 std::string estimate_text(const Json& estimate, bool is_share) {
-  const double scale = is_share ? 100.0 : 1.0;
-  return fmt::format("{:.{}f} <small>±{:.{}f}</small>", scale * estimate.at("value").get<double>(),
-                     is_share ? 2 : 4, scale * estimate.at("stderr").get<double>(), is_share ? 2 : 4);
+  const double value = estimate.at("value").get<double>();
+  const double error = estimate.at("stderr").get<double>();
+  if (is_share) return fmt::format("{:.2f} <small>±{:.2f}</small>", 100.0 * value, 100.0 * error);
+  return fmt::format("{} <small>±{}</small>", plain_number(value), plain_number(error));
 }
 
 std::vector<std::vector<std::string>> result_rows(const Json& results) {
@@ -247,7 +263,7 @@ std::string results_section(const std::vector<RunData>& runs) {
         header.push_back(html_escaped(budget.at("name").get<std::string>()));
       }
       html += fmt::format("<h3>{}</h3>", html_escaped(series_label(runs, run, results.name))) +
-              table(header, result_rows(results.json));
+              html_table(header, result_rows(results.json));
     }
   }
   if (html.empty()) return "";
@@ -269,8 +285,18 @@ std::string html_report(const std::vector<RunData>& runs) {
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{0}</title>"
       "<style>{1}</style></head>\n<body><h1>{0}</h1><p class=\"soft\">Written by smoe-report {2}</p>\n",
       html_escaped(names), kPageStyle, html_escaped(version()));
-  html += summary_section(runs) + loss_section(runs, palette) + validation_section(runs) +
-          results_section(runs) + router_section(runs, palette) + speed_section(runs) + config_section(runs);
+  const std::vector<std::pair<const char*, std::string>> sections = {
+      {"summary", summary_section(runs)},
+      {"loss", loss_section(runs, palette)},
+      {"validation", validation_section(runs)},
+      {"benchmarks", results_section(runs)},
+      {"router", router_section(runs, palette)},
+      {"masks", mask_section(runs)},
+      {"speed", speed_section(runs)},
+      {"config", config_section(runs)}};
+  for (const auto& [id, content] : sections) {
+    if (!content.empty()) html += fmt::format("<section id=\"{}\">{}</section>\n", id, content);
+  }
   return html + "</body></html>\n";
 }
 

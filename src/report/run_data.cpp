@@ -73,9 +73,28 @@ std::string newest_code_version(const fs::path& folder) {
   return read_json_file(state).value("code_version", "");
 }
 
+std::vector<RunResults> read_results(const fs::path& folder, const std::vector<fs::path>& more) {
+  std::vector<fs::path> files = more;
+  if (fs::is_directory(folder / "evaluations")) {
+    for (const auto& entry : fs::directory_iterator(folder / "evaluations")) {
+      if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  std::vector<RunResults> results;
+  for (const fs::path& file : files) {
+    RunResults one{file.stem().string(), Json::parse(read_file(file), nullptr, /*allow_exceptions=*/false)};
+    SMOE_CHECK(DataError, one.json.is_object() && one.json.contains("tasks") && one.json.contains("budgets"),
+               "{}: not a results file of smoe-eval (a JSON object with `tasks` and `budgets`)",
+               file.string());
+    results.push_back(std::move(one));
+  }
+  return results;
+}
+
 }  // namespace
 
-RunData read_run(const fs::path& folder, const std::vector<fs::path>& more_results, double smoothing) {
+RunData read_run(const fs::path& folder, const MoreFigures& more, double smoothing) {
   RunData run;
   run.folder = folder;
   run.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
@@ -95,22 +114,9 @@ RunData read_run(const fs::path& folder, const std::vector<fs::path>& more_resul
     if (line["kind"] == "validation") add_validation_line(run, line);
   }
   smooth(run.training_loss, smoothing);
-  std::vector<fs::path> files = more_results;
-  if (fs::is_directory(folder / "evaluations")) {
-    for (const auto& entry : fs::directory_iterator(folder / "evaluations")) {
-      if (entry.path().extension() == ".json") files.push_back(entry.path());
-    }
-  }
-  std::ranges::sort(files);
-  for (const fs::path& file : files) {
-    RunResults results{file.stem().string(),
-                       Json::parse(read_file(file), nullptr, /*allow_exceptions=*/false)};
-    SMOE_CHECK(DataError,
-               results.json.is_object() && results.json.contains("tasks") && results.json.contains("budgets"),
-               "{}: not a results file of smoe-eval (a JSON object with `tasks` and `budgets`)",
-               file.string());
-    run.results.push_back(std::move(results));
-  }
+  run.results = read_results(folder, more.results);
+  if (fs::exists(folder / "masks" / "masks.json")) run.masks.push_back(read_mask_figures(folder / "masks"));
+  for (const fs::path& path : more.masks) run.masks.push_back(read_mask_figures(path));
   return run;
 }
 

@@ -23,19 +23,19 @@ TEST(RoundTicks, AreMultiplesOfOneTwoOrFive) {
 TEST(LineChart, PutsTheExtremesAtTheEdges) {
   const std::string svg =
       line_chart({{"a", {{0.0, 1.0}, {10.0, 3.0}}}}, {"title", "x", "y", false, 720, 380});
-  // Left 64, right 12, top 12, bottom 46 of 720 x 380.
-  EXPECT_THAT(svg, HasSubstr("d=\"M64.0 334.0L708.0 12.0\""));
+  // Left 96, right 12, top 12, bottom 46 of 720 x 380.
+  EXPECT_THAT(svg, HasSubstr("d=\"M96.0 334.0L708.0 12.0\""));
 }
 
 TEST(LineChart, BreaksTheLineAtNaN) {
   const std::string svg = line_chart({{"a", {{0.0, 1.0}, {1.0, std::nan("")}, {2.0, 2.0}, {3.0, 1.0}}}},
                                      {"t", "x", "y", false, 720, 380});
-  EXPECT_THAT(svg, HasSubstr("d=\"M64.0 334.0M493.3 12.0L708.0 334.0\""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M96.0 334.0M504.0 12.0L708.0 334.0\""));
 }
 
 TEST(LineChart, DrawsAFlatLineInTheMiddle) {
   const std::string svg = line_chart({{"a", {{0.0, 2.0}, {1.0, 2.0}}}}, {"t", "x", "y", false, 720, 380});
-  EXPECT_THAT(svg, HasSubstr("d=\"M64.0 173.0L708.0 173.0\""));
+  EXPECT_THAT(svg, HasSubstr("d=\"M96.0 173.0L708.0 173.0\""));
 }
 
 TEST(LineChart, SaysThatThereIsNothing) {

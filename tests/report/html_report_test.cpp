@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "mask_figures_support.h"
 #include "smoe/core/error.h"
 #include "temporary_folder.h"
 
@@ -52,6 +53,7 @@ TEST(HtmlReport, ShowsRunsWithTheirDifferences) {
   EXPECT_THAT(html, HasSubstr("books &amp; co"));
   EXPECT_THAT(html, HasSubstr("4.0000<br><small>1.5000</small>"));
   EXPECT_THAT(html, HasSubstr("one S validation"));
+  EXPECT_THAT(html, HasSubstr("one S less L"));
   EXPECT_THAT(html, HasSubstr("Load entropy"));
 }
 
@@ -86,12 +88,30 @@ TEST(HtmlReport, ShowsBenchmarksWithErrors) {
   EXPECT_THAT(html, HasSubstr("<td>PIQA</td><td>acc *</td><td>50.00 <small>±1.00</small></td>"));
 }
 
+TEST(HtmlReport, ShowsMasksOfTheRunFolderAndThoseGiven) {
+  const TemporaryFolder folder;
+  write_run(folder, "one", "0.001");
+  EXPECT_THAT(html_report({read_run(folder / "one", {}, 0.5)}), Not(HasSubstr("Routing masks")));
+  folder.write("one/masks/masks.json", testing::masks_json());
+  const auto more = folder.write("other/masks.json", testing::masks_json());
+  const std::string html = html_report({read_run(folder / "one", {{}, {more}}, 0.5)});
+  EXPECT_THAT(html, HasSubstr("<h3>masks</h3>"));
+  EXPECT_THAT(html, HasSubstr("<h3>other</h3>"));
+  EXPECT_THAT(html, HasSubstr("0.500 / 0.125<br><small>p = 0.0100</small>"));
+  EXPECT_THAT(html, HasSubstr("<td>case</td><td>- / 0.250</td>"));
+  EXPECT_THAT(html, HasSubstr("0.0 <small>50% against 25%</small>"));  // what topic b prefers
+  EXPECT_THAT(html, HasSubstr("87.5% of the experts of S are among those of L"));
+  // A choice in one group of buttons must not change another one.
+  EXPECT_THAT(html, HasSubstr("id=\"masks0-1\""));
+  EXPECT_THAT(html, HasSubstr("name=\"masks1-\""));
+}
+
 TEST(HtmlReport, NamesWhatIsNoRunAndNoResults) {
   const TemporaryFolder folder;
   EXPECT_THROW(read_run(folder / "none", {}, 0.5), DataError);
   write_run(folder, "one", "0.001");
   try {
-    read_run(folder / "one", {folder.write("results.json", "[]")}, 0.5);
+    read_run(folder / "one", {{folder.write("results.json", "[]")}, {}}, 0.5);
     FAIL() << "no error";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("results.json: not a results file"));

@@ -25,6 +25,9 @@ struct ChartOptions {
   int height = 380;
 };
 
+// Drawings beyond this width have class `wide`, which gets larger letters on narrow screens.
+inline constexpr int kNarrowChart = 600;
+
 // Up to `count` round numbers that lie in [low, high], evenly spaced by 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(double low, double high, int count);
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "smoe/report/mask_figures.h"
 #include "smoe/train/train_config.h"
 
 namespace smoe {
@@ -45,11 +46,17 @@ struct RunData {
   std::map<std::string, BudgetCurves> router;             // by field, from validations
   std::optional<nlohmann::ordered_json> last_validation;  // the line as it is
   std::vector<RunResults> results;
+  std::vector<MaskFigures> masks;
 };
 
-// Reads config.yaml, metrics.jsonl and evaluations/*.json of the folder; `more_results` are further files of
-// smoe-eval. Throws DataError or ConfigError naming the file.
-RunData read_run(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& more_results,
-                 double smoothing);
+// What a report shows of a run beside the files in its folder.
+struct MoreFigures {
+  std::vector<std::filesystem::path> results;  // files of smoe-eval
+  std::vector<std::filesystem::path> masks;    // masks.json of smoe-inspect masks, or their folders
+};
+
+// Reads config.yaml, metrics.jsonl, evaluations/*.json and masks/masks.json of the folder, and `more`. Throws
+// DataError or ConfigError naming the file.
+RunData read_run(const std::filesystem::path& folder, const MoreFigures& more, double smoothing);
 
 }  // namespace smoe
