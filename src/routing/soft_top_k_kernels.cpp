@@ -181,21 +181,56 @@ SMOE_INLINE Scalar gradient_weight(Scalar lambda) {
   return lambda < Scalar{1} ? lambda : Scalar{0};
 }
 
+struct WeightedSum {
+  double weights = 0;
+  double weighted = 0;
+};
+
+SMOE_INLINE Lanes load(const double* values) {
+  Lanes lanes;
+  std::memcpy(&lanes, values, sizeof(lanes));
+  return lanes;
+}
+SMOE_INLINE Lanes load(const float* values) {
+  using FloatLanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+  FloatLanes lanes;
+  std::memcpy(&lanes, values, sizeof(lanes));
+  return __builtin_convertvector(lanes, Lanes);
+}
+
+template <SoftTopKKind kind, class Scalar>
+SMOE_INLINE WeightedSum weighted_sum(const Scalar* gradient, const Scalar* lambda, int64_t size) {
+  Lanes weights = in_all_lanes(0.0);
+  Lanes weighted = in_all_lanes(0.0);
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const Lanes value = load(lambda + i);
+    const Lanes weight =
+        kind == SoftTopKKind::kSigmoid ? value * (1.0 - value) : (value < 1.0 ? value : in_all_lanes(0.0));
+    weights += weight;
+    weighted += weight * load(gradient + i);
+  }
+  WeightedSum sum;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    sum.weights += weights[lane];
+    sum.weighted += weighted[lane];
+  }
+  for (; i < size; ++i) {
+    const auto weight = static_cast<double>(gradient_weight<kind>(lambda[i]));
+    sum.weights += weight;
+    sum.weighted += weight * static_cast<double>(gradient[i]);
+  }
+  return sum;
+}
+
 template <SoftTopKKind kind, class Scalar>
 SMOE_INLINE void backward_rows(const Scalar* gradient, const Scalar* lambda, Scalar* out, int64_t num_rows,
                                int64_t size, double temperature) {
   for (int64_t row = 0; row < num_rows; ++row, gradient += size, lambda += size, out += size) {
-    double weights = 0;
-    double weighted = 0;
-#pragma omp simd reduction(+ : weights, weighted)
-    for (int64_t i = 0; i < size; ++i) {
-      const auto weight = static_cast<double>(gradient_weight<kind>(lambda[i]));
-      weights += weight;
-      weighted += weight * static_cast<double>(gradient[i]);
-    }
+    const WeightedSum sum = weighted_sum<kind>(gradient, lambda, size);
     // Without unsaturated entries the row is constant.
-    const auto mean = static_cast<Scalar>(weights > 0 ? weighted / weights : 0.0);
-    const auto scale = static_cast<Scalar>(weights > 0 ? 1 / temperature : 0.0);
+    const auto mean = static_cast<Scalar>(sum.weights > 0 ? sum.weighted / sum.weights : 0.0);
+    const auto scale = static_cast<Scalar>(sum.weights > 0 ? 1 / temperature : 0.0);
 #pragma omp simd
     for (int64_t i = 0; i < size; ++i) {
       out[i] = gradient_weight<kind>(lambda[i]) * (gradient[i] - mean) * scale;
