@@ -27,4 +27,12 @@ TokenLoss token_cross_entropy(float* logits, int64_t vocab_size, const TokenTarg
 TokenLoss token_cross_entropy(double* logits, int64_t vocab_size, const TokenTarget& target,
                               bool wants_gradient);
 
+// The largest of `count` > 0 logits, and the sum of exp(logit - maximum).
+struct SoftmaxSum {
+  double maximum = 0;
+  double sum = 0;
+};
+SoftmaxSum softmax_sum(const float* logits, int64_t count);
+SoftmaxSum softmax_sum(const double* logits, int64_t count);
+
 }  // namespace smoe

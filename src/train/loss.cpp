@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cross_entropy_kernels.h"
+#include "head_log_sums.h"
 #include "smoe/core/error.h"
 #include "smoe/routing/host_to_device.h"
 
@@ -109,12 +110,27 @@ void add_product(at::Tensor& total, const at::Tensor& left, const at::Tensor& ri
   }
 }
 
+// Without gradients no token's logits are needed whole.
+HeadResult run_head_without_gradients(const at::Tensor& hidden_ND, const at::Tensor& weight_VD,
+                                      const at::Tensor& targets_N, const at::Tensor& weights_N,
+                                      double z_loss_weight) {
+  const auto [log_sum_N, target_logit_N] = head_log_sums(hidden_ND, weight_VD, targets_N);
+  const at::Tensor cross_entropy_N = log_sum_N - target_logit_N;
+  const at::Tensor penalized_N =
+      z_loss_weight == 0.0 ? cross_entropy_N : cross_entropy_N + z_loss_weight * log_sum_N.square();
+  const at::ScalarType type = hidden_ND.scalar_type();
+  return {at::dot(weights_N.to(at::kDouble), penalized_N).to(type), cross_entropy_N.to(type), {}, {}};
+}
+
 HeadResult run_head(const at::Tensor& hidden_ND, const at::Tensor& weight_VD, const at::Tensor& targets_N,
                     const at::Tensor& weights_N, const HeadPass& pass) {
   RECORD_USER_SCOPE("smoe::head and loss");
   const at::ScalarType sum_type = hidden_ND.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const int64_t num_tokens = hidden_ND.size(0);
   check_targets(targets_N, weight_VD.size(0));
+  if (hidden_ND.is_cpu() && !pass.wants_gradient() && hidden_ND.scalar_type() != at::kBFloat16) {
+    return run_head_without_gradients(hidden_ND, weight_VD, targets_N, weights_N, pass.z_loss_weight);
+  }
   const auto chunk_loss = hidden_ND.is_cpu() ? chunk_loss_by_rows : chunk_loss_by_operators;
   HeadResult result;
   at::Tensor total = at::zeros({}, hidden_ND.options().dtype(hidden_ND.is_cpu() ? at::kDouble : sum_type));

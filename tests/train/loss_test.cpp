@@ -113,6 +113,47 @@ TEST(HeadCrossEntropy, KeepsNoGradientsWhereNoneAreWanted) {
   EXPECT_FALSE(head.weighted_loss.requires_grad());
 }
 
+// More tokens and words than a tile of the pass without gradients has, and neither a multiple of it.
+TEST(HeadCrossEntropy, IsTheSameWithoutGradients) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const Case c = make_case(type, 301, 2300);
+    c.targets_N[0] = 1023;
+    c.targets_N[1] = 1024;
+    c.targets_N[2] = 2299;
+    for (const double z_loss_weight : {0.0, 0.01}) {
+      const auto loss_of = [&] {
+        return head_cross_entropy(c.hidden_ND, c.weight_VD, c.targets_N, c.weights_N, {z_loss_weight, 64});
+      };
+      const HeadLoss with = loss_of();
+      const at::NoGradGuard no_gradient;
+      const HeadLoss without = loss_of();
+      const double tolerance = type == at::kFloat ? 1e-5 : 1e-12;
+      EXPECT_LT(max_difference(without.cross_entropy_N, with.cross_entropy_N), tolerance);
+      EXPECT_NEAR(without.weighted_loss.item<double>() / with.weighted_loss.item<double>(), 1.0, tolerance);
+      EXPECT_EQ(without.weighted_loss.scalar_type(), type);
+    }
+  }
+}
+
+TEST(HeadCrossEntropy, WithoutGradientsStaysFiniteForHugeLogits) {
+  const Case c = make_case(at::kFloat, 23, 1100);
+  const at::NoGradGuard no_gradient;
+  const at::Tensor huge_ND = c.hidden_ND * 1e4;
+  const HeadLoss head = head_cross_entropy(huge_ND, c.weight_VD, c.targets_N, c.weights_N, {});
+  const at::Tensor logits_NV = at::linear(huge_ND, c.weight_VD);
+  const at::Tensor expected_N = at::cross_entropy_loss(logits_NV, c.targets_N, {}, at::Reduction::None);
+  const at::Tensor is_target_N = c.weights_N != 0;
+  EXPECT_LT(max_difference(head.cross_entropy_N * is_target_N, expected_N * is_target_N), 0.1);  // of 1e5
+}
+
+TEST(HeadCrossEntropy, OfNoTokensIsZero) {
+  Case c = make_case(at::kFloat);
+  c.weights_N = at::zeros_like(c.weights_N);
+  const at::NoGradGuard no_gradient;
+  const HeadLoss head = head_cross_entropy(c.hidden_ND, c.weight_VD, c.targets_N, c.weights_N, {});
+  EXPECT_EQ(head.weighted_loss.item<double>(), 0.0);
+}
+
 TEST(HeadCrossEntropy, ScalesGradientsByTheOuterDerivative) {
   const Case once = make_case(at::kDouble);
   const Case thrice = make_case(at::kDouble);
