@@ -29,7 +29,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
   hash_ = sha256_of_bytes(model);
   load(processor_, model, file);
   load(continuation_, model + std::string(kNoDummyPrefix), file);
+  std::vector<std::string> pieces;
   for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+    pieces.push_back(processor_.IdToPiece(id));
     if (processor_.IsControl(id) && !processor_.IdToPiece(id).empty()) {
       AddedToken token;
       token.id = id;
@@ -38,6 +40,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
       control_matcher_.add(std::move(token));
     }
   }
+  borders_ = WordBorders::of(model, pieces);
 }
 
 std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
@@ -62,9 +65,44 @@ std::vector<int32_t> SentencePieceTokenizer::encode_with_special_tokens(std::str
 
 void SentencePieceTokenizer::append_encoded(const Processor& processor, std::string_view text,
                                             std::vector<int32_t>& ids) const {
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = replace_invalid_utf8(text);
+    text = repaired;
+  }
+  if (borders_) {
+    append_words(processor, text, ids);
+  } else {
+    append_whole(processor, text, ids);
+  }
+}
+
+// Only the first word can get a dummy prefix.
+void SentencePieceTokenizer::append_words(const Processor& first, std::string_view text,
+                                          std::vector<int32_t>& ids) const {
+  if (text.empty()) return;
+  const WordCachePool::Loan cache(caches_);
+  size_t end = borders_->next(text, 0);
+  append_whole(first, text.substr(0, end), ids);
+  std::vector<int32_t> made;
+  for (size_t begin = end; begin < text.size(); begin = end) {
+    end = borders_->next(text, begin);
+    const std::string_view word = text.substr(begin, end - begin);
+    if (const auto* known = (*cache).find(word)) {
+      ids.insert(ids.end(), known->begin(), known->end());
+      continue;
+    }
+    made.clear();
+    append_whole(continuation_, word, made);
+    (*cache).insert(word, made);
+    ids.insert(ids.end(), made.begin(), made.end());
+  }
+}
+
+void SentencePieceTokenizer::append_whole(const Processor& processor, std::string_view text,
+                                          std::vector<int32_t>& ids) const {
   std::vector<int> encoded;
-  const auto status = is_valid_utf8(text) ? processor.Encode(text, &encoded)
-                                          : processor.Encode(replace_invalid_utf8(text), &encoded);
+  const auto status = processor.Encode(text, &encoded);
   SMOE_CHECK(DataError, status.ok(), "{}: SentencePiece could not encode a text of {} bytes: {}",
              path_.string(), text.size(), status.ToString());
   ids.insert(ids.end(), encoded.begin(), encoded.end());

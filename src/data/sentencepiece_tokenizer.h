@@ -3,8 +3,12 @@
 
 #include <sentencepiece_processor.h>
 
+#include <optional>
+
 #include "added_token_matcher.h"
 #include "smoe/data/tokenizer.h"
+#include "word_borders.h"
+#include "word_cache.h"
 
 namespace smoe {
 
@@ -30,11 +34,15 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void check_id(int32_t id) const;
   void append_encoded(const Processor& processor, std::string_view text, std::vector<int32_t>& ids) const;
+  void append_words(const Processor& first, std::string_view text, std::vector<int32_t>& ids) const;
+  void append_whole(const Processor& processor, std::string_view text, std::vector<int32_t>& ids) const;
   void append_decoded(const Processor& processor, const std::vector<int>& ids, std::string& text) const;
 
   Processor processor_;
   Processor continuation_;  // the same model without its dummy prefix
   AddedTokenMatcher control_matcher_;
+  std::optional<WordBorders> borders_;  // models whose words can be encoded one by one, and remembered
+  mutable WordCachePool caches_;
 };
 
 }  // namespace smoe
