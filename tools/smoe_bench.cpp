@@ -1,6 +1,7 @@
 // smoe-bench: measurements on this machine. `train`, `forward`, `budgets` and `softtopk` hold this library
-// against compositions of LibTorch's own operators (smoe_bench_training.h). `decode` compares a dense model
-// in memory with Stepped and vanilla MoE models whose experts are on disk.
+// against compositions of LibTorch's own operators (smoe_bench_training.cpp). `data` measures tokenizing and
+// loading (smoe_bench_data.cpp). `decode` compares a dense model in memory with Stepped and vanilla MoE
+// models whose experts are on disk.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -9,10 +10,10 @@
 #include "smoe/core/tool.h"
 #include "smoe/infer/decode_bench.h"
 #include "smoe/infer/streaming_model.h"
-#include "smoe_bench_training.h"
+#include "smoe_bench_commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures training, forward passes and decoding on this machine.");
+  CLI::App app("Measures training, forward passes, decoding, data and evaluation on this machine.");
   app.require_subcommand(1);
   CLI::App* decode =
       app.add_subcommand("decode", "dense, stepped and vanilla models of the same active size");
@@ -50,9 +51,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   decode->add_option("--threads", threads, "computing threads; default: all cores");
   decode->add_option("--json", json, "one JSON object a row");
-  const std::vector<BenchCommand> training = add_training_benches(app);
+  std::vector<BenchCommand> benches = add_training_benches(app);
+  benches.push_back(add_data_bench(app));
   CLI11_PARSE(app, argc, argv);
-  for (const BenchCommand& bench : training) {
+  for (const BenchCommand& bench : benches) {
     if (bench.command->parsed()) return smoe::run_tool(bench.run);
   }
 

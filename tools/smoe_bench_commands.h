@@ -1,4 +1,4 @@
-// The subcommands of smoe-bench about training and forward speed.
+// The subcommands of smoe-bench, one group a source file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,4 +10,5 @@ struct BenchCommand {
   std::function<int()> run;  // after parsing, if the command was given
 };
 
-std::vector<BenchCommand> add_training_benches(CLI::App& app);
+std::vector<BenchCommand> add_training_benches(CLI::App& app);  // train, forward, budgets, softtopk
+BenchCommand add_data_bench(CLI::App& app);

@@ -1,5 +1,3 @@
-#include "smoe_bench_training.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,6 +5,7 @@
 #include "smoe/bench/training_bench.h"
 #include "smoe/core/files.h"
 #include "smoe/model/device.h"
+#include "smoe_bench_commands.h"
 
 namespace {
 

@@ -63,11 +63,12 @@ Duration Samples::median() const {
 }
 
 std::vector<Samples> measure_in_turns(const std::vector<Contestant>& contestants, int64_t repetitions) {
-  for (const Contestant& contestant : contestants) contestant.run();
   std::vector<Samples> samples(contestants.size());
-  for (int64_t repetition = 0; repetition < repetitions; ++repetition) {
+  for (int64_t repetition = 0; repetition <= repetitions; ++repetition) {
     for (size_t i = 0; i < contestants.size(); ++i) {
-      samples[i].all.push_back(measure_once(contestants[i].run));
+      if (contestants[i].prepare) contestants[i].prepare();
+      const Duration duration = measure_once(contestants[i].run);
+      if (repetition > 0) samples[i].all.push_back(duration);
     }
   }
   return samples;

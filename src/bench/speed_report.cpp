@@ -18,13 +18,6 @@ std::string labels_text(const SpeedRow& row) {
   return text;
 }
 
-// The first row of the same bench and labels is what the others are measured by.
-const SpeedRow& reference_of(const SpeedReport& report, const SpeedRow& row) {
-  return *std::find_if(report.rows.begin(), report.rows.end(), [&](const SpeedRow& other) {
-    return other.bench == row.bench && other.labels == row.labels;
-  });
-}
-
 std::string phases_table(const SpeedRow& row) {
   double total = 0;
   for (const auto& [name, seconds] : row.phase_s) total += seconds;
@@ -45,17 +38,30 @@ MatmulPeak matmul_peak_of(const Samples& samples, int64_t products_per_sample) {
   return {flops / samples.best().wall_s, flops / samples.best().core_s};
 }
 
+const SpeedRow& reference_row(const SpeedReport& report, const SpeedRow& row) {
+  return *std::find_if(report.rows.begin(), report.rows.end(), [&](const SpeedRow& other) {
+    return other.bench == row.bench && other.labels == row.labels;
+  });
+}
+
+double cost_per_flop(const SpeedReport& report, const SpeedRow& row) {
+  const SpeedRow& reference = reference_row(report, row);
+  if (row.useful_flops <= 0 || reference.useful_flops <= 0) return 0;
+  return row.samples.median().core_s / row.useful_flops /
+         (reference.samples.median().core_s / reference.useful_flops);
+}
+
 double share_of_peak(const SpeedRow& row, const MatmulPeak& peak) {
   return row.useful_flops / row.samples.best().core_s / peak.per_core_s;
 }
 
 std::string speed_table(const SpeedReport& report) {
   Table table({"contestant", "best ms", "median ms", "core ms", "tok/s", "unique tok/s", "useful GFLOP/s",
-               "of peak", "of peak (cores)", "MiB", "time x first", "core x first"});
+               "of peak", "of peak (cores)", "MiB", "time x first", "core x first", "per FLOP"});
   for (const SpeedRow& row : report.rows) {
     const Duration best = row.samples.best();
     const Duration median = row.samples.median();
-    const Duration reference = reference_of(report, row).samples.median();
+    const Duration reference = reference_row(report, row).samples.median();
     const auto rate = [&](int64_t tokens) {
       return or_dash(static_cast<double>(tokens),
                      fmt::format("{:.0f}", static_cast<double>(tokens) / median.wall_s));
@@ -71,7 +77,8 @@ std::string speed_table(const SpeedReport& report) {
          or_dash(static_cast<double>(row.peak_memory_bytes),
                  fmt::format("{:.0f}", static_cast<double>(row.peak_memory_bytes) / (1024.0 * 1024.0))),
          fmt::format("{:.2f}", median.wall_s / reference.wall_s),
-         fmt::format("{:.2f}", median.core_s / reference.core_s)});
+         fmt::format("{:.2f}", median.core_s / reference.core_s),
+         or_dash(flops, fmt::format("{:.2f}", cost_per_flop(report, row)))});
   }
   std::string text =
       fmt::format("{} threads; fp32 matmul peak in this run {:.1f} GFLOP/s by the wall, {:.1f} a core\n",
@@ -86,7 +93,7 @@ std::string speed_table(const SpeedReport& report) {
 std::string speed_json_lines(const SpeedReport& report) {
   std::string lines;
   for (const SpeedRow& row : report.rows) {
-    const SpeedRow& reference = reference_of(report, row);
+    const SpeedRow& reference = reference_row(report, row);
     nlohmann::json line = {
         {"bench", row.bench},
         {"contestant", row.name},
@@ -98,16 +105,20 @@ std::string speed_json_lines(const SpeedReport& report) {
         {"median_core_s", row.samples.median().core_s},
         {"times_first_wall", row.samples.median().wall_s / reference.samples.median().wall_s},
         {"times_first_core", row.samples.median().core_s / reference.samples.median().core_s},
-        {"threads", report.num_threads},
-        {"matmul_peak_wall", report.peak.per_wall_s},
-        {"matmul_peak_core", report.peak.per_core_s}};
+        {"threads", report.num_threads}};
+    if (report.peak.per_wall_s > 0) {
+      line["matmul_peak_wall"] = report.peak.per_wall_s;
+      line["matmul_peak_core"] = report.peak.per_core_s;
+    }
     if (row.useful_flops > 0) {
       line["useful_flops"] = row.useful_flops;
+      line["times_first_core_per_flop"] = cost_per_flop(report, row);
       line["share_of_peak_core"] = share_of_peak(row, report.peak);
       line["share_of_peak_wall"] = row.useful_flops / row.samples.best().wall_s / report.peak.per_wall_s;
     }
     if (row.processed_tokens > 0) line["processed_tokens"] = row.processed_tokens;
     if (row.unique_tokens > 0) line["unique_tokens"] = row.unique_tokens;
+    if (row.text_bytes > 0) line["text_bytes"] = row.text_bytes;
     if (row.peak_memory_bytes > 0) line["peak_memory_bytes"] = row.peak_memory_bytes;
     if (!row.phase_s.empty()) line["phase_s"] = row.phase_s;
     lines += line.dump() + "\n";

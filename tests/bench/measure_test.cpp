@@ -24,6 +24,19 @@ TEST(Measure, ContestantsTakeTurnsAfterOneUnmeasuredRound) {
   EXPECT_EQ(samples[0].all.size(), 3U);
 }
 
+TEST(Measure, PreparationComesBeforeEveryRunAndIsNotMeasured) {
+  std::string order;
+  const std::vector<Samples> samples =
+      measure_in_turns({{"a", [&] { order += 'a'; },
+                         [&] {
+                           order += 'p';
+                           std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                         }}},
+                       1);
+  EXPECT_EQ(order, "papa");
+  EXPECT_LT(samples[0].median().wall_s, 0.04);
+}
+
 TEST(Measure, WaitingIsTimeOnTheWallOnly) {
   const Duration duration = measure_once([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
   EXPECT_GE(duration.wall_s, 0.05);
@@ -64,6 +77,14 @@ SpeedReport two_rows() {
   row.samples.all = {{2, 3}};
   report.rows.push_back(row);
   return report;
+}
+
+TEST(SpeedReport, ComparesCostsOfDifferentWorkByTheFlop) {
+  SpeedReport report = two_rows();
+  report.rows[1].useful_flops = 240;
+  EXPECT_EQ(cost_per_flop(report, report.rows[1]), 0.75);
+  report.rows[0].useful_flops = 0;
+  EXPECT_EQ(cost_per_flop(report, report.rows[1]), 0);
 }
 
 TEST(SpeedReport, SetsRowsInRelationToTheFirstAndToThePeak) {

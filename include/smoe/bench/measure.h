@@ -28,6 +28,7 @@ struct Samples {
 struct Contestant {
   std::string name;
   std::function<void()> run;
+  std::function<void()> prepare = {};  // before every run, unmeasured: what must be new each time
 };
 
 // Runs every contestant once to warm up, then all of them in turn `repetitions` times.

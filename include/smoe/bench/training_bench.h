@@ -27,9 +27,8 @@ SpeedReport run_train_bench(const SpeedOptions& options);
 // Forward and cross-entropy without gradients, at every budget and with all experts.
 SpeedReport run_forward_bench(const SpeedOptions& options);
 
-// Forward and backward at every budget and segment length, beside the dense model of equal active size.
-// `times_first` of a stepped row is then its cost over the dense one; both are made comparable by dividing by
-// useful FLOPs (labels "cost/FLOP").
+// Forward and backward at every budget and segment length, beside the dense model of equal active size. The
+// widths are not quite equal, so that cost_per_flop() compares better than the times themselves.
 SpeedReport run_budget_bench(const SpeedOptions& options, const std::vector<int64_t>& segment_lengths);
 
 struct SoftTopKAccuracy {
