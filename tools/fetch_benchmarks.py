@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import sys
 
 
@@ -27,6 +28,18 @@ def keep(*fields):
 
 def triviaqa(row):
     return {"question": row["question"], "answer": row["answer"]["aliases"]}
+
+
+def clean_hellaswag(text):
+    text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))
+    return text.replace("  ", " ")
+
+
+def hellaswag_shot(row):
+    """A row of the file of shots, whose texts are cleaned as those of the evaluated rows are by the task."""
+    query = f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"
+    return {"ind": row["ind"], "query": clean_hellaswag(query),
+            "choices": [clean_hellaswag(ending) for ending in row["endings"]], "gold": int(row["label"])}
 
 
 def ifeval(row):
@@ -44,6 +57,7 @@ MMLU = keep("question", "subject", "choices", "answer")
 FILES = {
     "lambada_openai/test.jsonl": ("EleutherAI/lambada_openai", "default", "test", keep("text")),
     "hellaswag/validation.jsonl": ("Rowan/hellaswag", None, "validation", same),
+    "hellaswag/train_subset.jsonl": ("Rowan/hellaswag", None, "train", hellaswag_shot),
     "winogrande/validation.jsonl": ("allenai/winogrande", "winogrande_xl", "validation", WINOGRANDE),
     "winogrande/train_xl.jsonl": ("allenai/winogrande", "winogrande_xl", "train", WINOGRANDE),
     "piqa/validation.jsonl": ("baber/piqa", None, "validation", PIQA),

@@ -4,11 +4,16 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 TOOL = pathlib.Path(sys.argv[1]) / "tools/fetch_benchmarks.py"
+TASKS = pathlib.Path(sys.argv[1]) / "configs/eval/tasks"
+# Files of fixed shots and of other projects' repositories, which docs/evaluation.md describes.
+BY_HAND = {"gsm8k/fewshot_cot_8shot.jsonl", "math/fewshot_minerva_4shot.jsonl", "mbpp/fewshot_3shot.jsonl",
+           "math/test.jsonl", "arena_hard/question.jsonl"}
 
 
 def write(path, rows):
@@ -27,7 +32,16 @@ def fetch(folder, *names):
                           capture_output=True, text=True, env=environment)
 
 
+def check_that_tasks_find_their_files():
+    text = TOOL.read_text()
+    for task in TASKS.glob("*.yaml"):
+        for file in re.findall(r"^(?:test|validation|train)_file: (\S+)", task.read_text(), re.MULTILINE):
+            made_in_a_loop = re.fullmatch(r"arc_(easy|challenge)/(test|validation|train).jsonl", file)
+            assert f'"{file}"' in text or made_in_a_loop or file in BY_HAND, f"{task.name}: nobody fetches {file}"
+
+
 def main():
+    check_that_tasks_find_their_files()
     if importlib.util.find_spec("datasets") is None:
         print("skipped: no module named datasets")
         return 77
@@ -43,6 +57,11 @@ def main():
               [{"key": 1, "prompt": "p", "instruction_id_list": ["a:b", "c:d"],
                 "kwargs": [{"num": 3, "relation": None}, {"num": None, "relation": None}]}])
 
+        hellaswag = folder / "source/Rowan/hellaswag"
+        row = {"ind": 4, "activity_label": "Roof shingle removal", "ctx_a": " A man is on a roof.", "ctx_b": "HE",
+               "endings": ["is [step] ripping  tiles off.", "stops. [title] Then"], "label": "1"}
+        for split in ("train", "validation"):
+            write(hellaswag / f"{split}.jsonl", [row])
         # A table would give every row all the keys of the others.
         calls = [{"messages": [{"role": "user", "content": "é"}], "target_message": {"content": "a"}},
                  {"messages": [{"role": "user", "content": "b"}], "tools": [{"x": {"y": 1}}], "target_message": {}}]
@@ -52,7 +71,7 @@ def main():
         alpaca.mkdir(parents=True)
         (alpaca / "alpaca_eval_gpt4_baseline.json").write_text(json.dumps(outputs, indent=2))
 
-        result = fetch(folder, "gsm8k", "ifeval", "mmlu", "mmau", "alpaca_eval")
+        result = fetch(folder, "gsm8k", "ifeval", "mmlu", "mmau", "alpaca_eval", "hellaswag")
         assert result.returncode == 1, "a data set that is not there is a failure"
         assert "mmlu/dev.jsonl: FAILED" in result.stderr and "no such data set folder" in result.stderr, result.stderr
         assert not (folder / "out/mmlu/dev.jsonl").exists()
@@ -60,6 +79,11 @@ def main():
         assert len(read(folder / "out/gsm8k/train.jsonl")) == 3
         # Null columns were not given: IFEval's checkers must not see them.
         assert read(folder / "out/ifeval/input_data.jsonl")[0]["kwargs"] == [{"num": 3}, {}]
+
+        assert read(folder / "out/hellaswag/validation.jsonl") == [row]
+        assert read(folder / "out/hellaswag/train_subset.jsonl") == [
+            {"ind": 4, "query": "Roof shingle removal: A man is on a roof. He",
+             "choices": ["is ripping tiles off.", "stops.. Then"], "gold": 1}]
 
         assert read(folder / "out/mmau/tool_use_execution_all_20240712.jsonl") == calls
         assert read(folder / "out/alpaca_eval/alpaca_eval_gpt4_turbo_reference.jsonl") == outputs
