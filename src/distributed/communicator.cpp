@@ -1,8 +1,7 @@
 #include "smoe/distributed/communicator.h"
 
-#include <fmt/ranges.h>
-
 #include <c10/util/Logging.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -68,6 +67,17 @@ void check_flat_pair(const at::Tensor& whole, const at::Tensor& part, int64_t wo
 }
 
 }  // namespace
+
+void check_backend(CommunicationBackend backend, const std::string& device) {
+  const bool is_cpu = device == "cpu";
+  SMOE_CHECK(ConfigError, backend != CommunicationBackend::kNccl || !is_cpu,
+             "distributed.backend is nccl, which moves data between GPUs, but device is {}; set it to auto",
+             device);
+  SMOE_CHECK(ConfigError, backend != CommunicationBackend::kGloo || is_cpu,
+             "distributed.backend is gloo, which is for device cpu, but device is {}; set it to auto",
+             device);
+  if (!is_cpu) check_nccl(device);
+}
 
 struct Communicator::Impl {
   LaunchInfo launch;
@@ -169,12 +179,7 @@ std::shared_ptr<Communicator> Communicator::single() {
 std::shared_ptr<Communicator> Communicator::connect(const LaunchInfo& launch, const DistributedConfig& config,
                                                     at::Device device) {
   if (!launch.is_distributed()) return single();
-  SMOE_CHECK(ConfigError, config.backend != CommunicationBackend::kNccl || device.is_cuda(),
-             "distributed.backend is nccl, which moves data between GPUs, but device is {}; set it to auto",
-             device.str());
-  SMOE_CHECK(ConfigError, config.backend != CommunicationBackend::kGloo || device.is_cpu(),
-             "distributed.backend is gloo, which is for device cpu, but device is {}; set it to auto",
-             device.str());
+  check_backend(config.backend, device.str());
   // c10d logs stack traces of every connection that breaks; the errors here say it better.
   if (!environment_variable("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   auto impl = std::make_shared<Impl>();
@@ -239,8 +244,10 @@ std::shared_ptr<Communicator> Communicator::subgroup(const std::vector<int64_t>&
 std::shared_ptr<MessageBoard> Communicator::message_board(const std::string& name) const {
   SMOE_ASSERT(impl_ != nullptr);
   auto impl = std::make_unique<MessageBoard::Impl>();
-  impl->store = c10::make_intrusive<c10d::PrefixStore>("board/" + name, impl_->store->clone());
+  impl->signs = impl_->store->clone();
+  impl->store = c10::make_intrusive<c10d::PrefixStore>("board/" + name, impl->signs);
   impl->watch = impl_->watch;
+  impl->longest_silence = impl_->operation_timeout();
   return std::make_shared<MessageBoard>(std::move(impl));
 }
 
@@ -378,7 +385,8 @@ void Communicator::set_step(int64_t step) {
 void Communicator::report_failure(const std::string& message) noexcept {
   if (impl_ == nullptr || impl_->watch->has_failed()) return;
   try {
-    impl_->watch->publish(fmt::format("rank {}, which failed: {}", impl_->launch.rank, message));
+    impl_->watch->publish(
+        fmt::format("rank {}, which failed: {}", impl_->launch.rank, without_stack_trace(message)));
   } catch (const std::exception&) {
     // No memory for the message: the others notice that this process is gone.
   }

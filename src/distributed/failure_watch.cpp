@@ -20,8 +20,7 @@ using std::chrono::steady_clock;
 
 constexpr const char* kFailureKey = "failure";
 constexpr size_t kMostNamedRanks = 8;
-// More processes write less often, so that one store serves them all.
-constexpr int64_t kRanksPerSlowdown = 128;
+constexpr const char* kSilent = "does not answer any more: it died, was stopped or lost its network";
 
 std::string sign_key(int64_t rank) { return fmt::format("sign/{}", rank); }
 
@@ -35,7 +34,7 @@ FailureWatch::FailureWatch(const StorePointer& store, const LaunchInfo& launch, 
       other_store_(store->clone()),
       launch_(launch),
       margin_(margin),
-      interval_(margin / 10 * (1 + launch.world_size / kRanksPerSlowdown)) {
+      interval_(margin / 10) {
   beat(0);
   thread_ = std::thread([this] { run(); });
 }
@@ -109,12 +108,38 @@ void FailureWatch::end_process(const std::string& reason) const {
   ::_exit(1);
 }
 
+FailureWatch::Sign FailureWatch::parse_sign(const std::vector<uint8_t>& bytes) {
+  const auto values = nlohmann::json::parse(text_of(bytes));
+  return {values[0], values[1], values[2], values[3]};
+}
+
+std::string FailureWatch::describe(int64_t rank, const Sign& sign, const char* what) {
+  return fmt::format("rank {} {} (last heard of in step {}, operation `{}`)", rank, what, sign.step,
+                     sign.operation);
+}
+
+int64_t FailureWatch::sign_count(const StorePointer& store, int64_t rank) const {
+  const std::string key = sign_key(rank);
+  return store->check({key}) ? parse_sign(store->get(key)).count : -1;
+}
+
+std::string FailureWatch::describe_silent(const StorePointer& store, int64_t rank) const {
+  const std::string key = sign_key(rank);
+  return describe(rank, store->check({key}) ? parse_sign(store->get(key)) : Sign{}, kSilent);
+}
+
+// All processes of a large job ask at one time, so each asks for all signs at once.
 std::vector<FailureWatch::Sign> FailureWatch::read_signs(const StorePointer& store) const {
   std::vector<Sign> signs(static_cast<size_t>(launch_.world_size));
-  for (int64_t rank = 0; rank < launch_.world_size; ++rank) {
-    if (!store->check({sign_key(rank)})) continue;
-    const auto values = nlohmann::json::parse(text_of(store->get(sign_key(rank))));
-    signs[static_cast<size_t>(rank)] = {values[0], values[1], values[2], values[3]};
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < launch_.world_size; ++rank) keys.push_back(sign_key(rank));
+  if (store->check(keys)) {
+    const std::vector<std::vector<uint8_t>> values = store->multiGet(keys);
+    for (size_t rank = 0; rank < signs.size(); ++rank) signs[rank] = parse_sign(values[rank]);
+    return signs;
+  }
+  for (size_t rank = 0; rank < signs.size(); ++rank) {
+    if (store->check({keys[rank]})) signs[rank] = parse_sign(store->get(keys[rank]));
   }
   return signs;
 }
@@ -137,18 +162,17 @@ std::string FailureWatch::compare_signs(const StorePointer& store) const {
   } while (!silent.empty() && steady_clock::now() < deadline);
 
   std::vector<std::string> culprits;
-  const auto describe = [&](size_t rank, const char* what) {
+  const auto accuse = [&](int64_t rank, const char* what) {
     if (culprits.size() == kMostNamedRanks) culprits.push_back("and others");
     if (culprits.size() > kMostNamedRanks) return;
-    culprits.push_back(fmt::format("rank {} {} (last heard of in step {}, operation `{}`)", rank, what,
-                                   now[rank].step, now[rank].operation));
+    culprits.push_back(describe(rank, now[static_cast<size_t>(rank)], what));
   };
-  for (const int64_t rank : silent)
-    describe(static_cast<size_t>(rank), "does not answer any more: it died, was stopped or lost its network");
+  for (const int64_t rank : silent) accuse(rank, kSilent);
   if (!culprits.empty()) return fmt::format("{}", fmt::join(culprits, "; "));
   const int64_t own = operations_;
   for (size_t rank = 0; rank < now.size(); ++rank) {
-    if (now[rank].operations < own) describe(rank, "lives, but has not come to this operation");
+    if (now[rank].operations < own)
+      accuse(static_cast<int64_t>(rank), "lives, but has not come to this operation");
   }
   if (!culprits.empty()) return fmt::format("{}", fmt::join(culprits, "; "));
   return "no rank that the signs of life tell apart (all live and have started the operation)";

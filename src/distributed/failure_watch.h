@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "process_groups.h"
 
@@ -39,6 +40,11 @@ class FailureWatch {
   // Stops writing, with a good end.
   void stop();
 
+  // How often a process has given a sign of life, read through `store`: -1 before the first.
+  int64_t sign_count(const StorePointer& store, int64_t rank) const;
+  // "rank 3 does not answer any more (...)".
+  std::string describe_silent(const StorePointer& store, int64_t rank) const;
+
   bool has_failed() const { return failed_; }
   // Why another process ends the job; empty if none has said so.
   std::string known_reason() const;
@@ -55,6 +61,8 @@ class FailureWatch {
   bool beat(int64_t count);
   bool wait_for_stop(std::chrono::milliseconds time);
   std::vector<Sign> read_signs(const StorePointer& store) const;
+  static Sign parse_sign(const std::vector<uint8_t>& bytes);
+  static std::string describe(int64_t rank, const Sign& sign, const char* what);
   std::string compare_signs(const StorePointer& store) const;
   [[noreturn]] void end_process(const std::string& reason) const;
 

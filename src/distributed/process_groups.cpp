@@ -93,6 +93,8 @@ BackendPointer make_gloo_group(const StorePointer& store, const GroupPlace& plac
 }
 
 #ifdef SMOE_NCCL
+void check_nccl(const std::string& /*device*/) {}
+
 BackendPointer make_nccl_group(const StorePointer& store, const GroupPlace& place, at::Device device) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = place.timeout;
@@ -102,13 +104,18 @@ BackendPointer make_nccl_group(const StorePointer& store, const GroupPlace& plac
   return group;
 }
 #else
-BackendPointer make_nccl_group(const StorePointer& /*store*/, const GroupPlace& /*place*/,
-                               at::Device device) {
+void check_nccl(const std::string& device) {
   throw ConfigError(
       fmt::format("device {} with several processes needs NCCL, which this build lacks: build with the "
-                  "preset `cuda` where "
-                  "the wheel nvidia-nccl-cu13 (SMOE_TORCH_ROUTE=full tools/setup.sh) is installed",
-                  device.str()));
+                  "preset `cuda` where the wheel nvidia-nccl-cu13 (SMOE_TORCH_ROUTE=full tools/setup.sh) is "
+                  "installed",
+                  device));
+}
+
+BackendPointer make_nccl_group(const StorePointer& /*store*/, const GroupPlace& /*place*/,
+                               at::Device device) {
+  check_nccl(device.str());
+  return {};
 }
 #endif
 

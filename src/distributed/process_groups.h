@@ -30,6 +30,9 @@ struct GroupPlace {
 BackendPointer make_gloo_group(const StorePointer& store, const GroupPlace& place,
                                const std::string& main_address);
 
+// Throws ConfigError in a build without NCCL.
+void check_nccl(const std::string& device);
+
 // NCCL. Throws ConfigError in a build without it.
 BackendPointer make_nccl_group(const StorePointer& store, const GroupPlace& place, at::Device device);
 

@@ -14,7 +14,7 @@ class BoardGroup : public CheckpointGroup {
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
   void publish(const std::string& key, const std::string& value) override { board_->publish(key, value); }
-  std::string await(const std::string& key) override { return board_->await(key); }
+  std::string await(const std::string& key, int64_t from) override { return board_->await(key, from); }
 
  private:
   int64_t rank_;

@@ -22,12 +22,6 @@ int64_t num_model_parts(const TensorList& tensors, int64_t world_size) {
 
 }  // namespace
 
-int64_t TensorFile::num_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [name_of_tensor, tensor] : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
 TensorList model_tensors(const Model& model) {
   TensorList tensors;
   for (const NamedParameter& parameter : model.parameters()) {

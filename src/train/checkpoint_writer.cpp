@@ -31,7 +31,8 @@ std::string step_name(int64_t step) { return fmt::format("step-{:08}", step); }
 int64_t step_of(const fs::path& checkpoint) { return checkpoint_step(checkpoint).value_or(0); }
 
 // A folder of a process that was killed while it wrote a checkpoint, or of a save whose disk became read-only
-// and that could not take it away. The run's lock is held and saves follow each other, so nobody writes in it.
+// and that could not take it away. The run's lock is held and saves follow each other, so nobody writes in
+// it.
 bool is_abandoned(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with(".step-") && name.find(".tmp-") != std::string::npos;
@@ -62,6 +63,7 @@ std::string tokenizer_name(const fs::path& tokenizer) {
 // What a process reports of its files: their checksums, or what went wrong.
 struct PartReport {
   std::string error;
+  int64_t num_bytes = 0;
   nlohmann::json checksums = nlohmann::json::object();
 };
 
@@ -75,6 +77,7 @@ PartReport write_part(const std::vector<TensorFile>& files, const fs::path& fold
       if (before_file) before_file(path);
       write_safetensors(path, file.tensors, file.metadata);
       report.checksums[file.name] = sha256_of_file(path);
+      report.num_bytes += static_cast<int64_t>(fs::file_size(path));
     }
   } catch (const std::exception& error) {
     report.error = error.what();
@@ -83,12 +86,14 @@ PartReport write_part(const std::vector<TensorFile>& files, const fs::path& fold
 }
 
 std::string to_text(const PartReport& report) {
-  return nlohmann::json({{"error", report.error}, {"checksums", report.checksums}}).dump();
+  return nlohmann::json(
+             {{"error", report.error}, {"bytes", report.num_bytes}, {"checksums", report.checksums}})
+      .dump();
 }
 
 PartReport part_report_from_text(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text);
-  return {json.at("error").get<std::string>(), json.at("checksums")};
+  return {json.at("error").get<std::string>(), json.at("bytes").get<int64_t>(), json.at("checksums")};
 }
 
 }  // namespace
@@ -101,11 +106,6 @@ struct CheckpointWriter::Job {
   std::vector<CheckpointFile> small_files;  // the main process only
 
   std::string key(const std::string& name) const { return fmt::format("checkpoint/{}/{}", number, name); }
-  int64_t num_bytes() const {
-    int64_t bytes = 0;
-    for (const TensorFile& file : files) bytes += file.num_bytes();
-    return bytes;
-  }
 };
 
 CheckpointWriter::CheckpointWriter(fs::path folder, const TrainConfig& config, fs::path tokenizer,
@@ -220,9 +220,9 @@ std::string CheckpointWriter::describe_saved() const {
 void CheckpointWriter::write(const Job& job) const {
   const Clock::time_point start = Clock::now();
   if (rank() == 0) {
-    lead(job);
+    const int64_t num_bytes = lead(job);
     spdlog::info("saved {} ({} in {:.2f} s)", (folder_ / step_name(job.step)).string(),
-                 format_bytes(static_cast<double>(job.num_bytes())), seconds_since(start));
+                 format_bytes(static_cast<double>(num_bytes)), seconds_since(start));
   } else {
     follow(job);
   }
@@ -233,8 +233,10 @@ void CheckpointWriter::publish(const Job& job, const std::string& key, const std
 }
 
 // The main process makes the folder, and gives it its name when all have reported that their files are there.
-void CheckpointWriter::lead(const Job& job) const {
+// Returns the bytes of all.
+int64_t CheckpointWriter::lead(const Job& job) const {
   bool folder_is_known = false;
+  int64_t num_bytes = 0;
   try {
     remove_abandoned(folder_);
     rename_superseded(job.step);
@@ -242,7 +244,7 @@ void CheckpointWriter::lead(const Job& job) const {
     AtomicFolder folder(final_path);
     publish(job, kFolderKey, folder.temporary_path().string());
     folder_is_known = true;
-    collect_parts(job, folder.temporary_path());
+    num_bytes = collect_parts(job, folder.temporary_path());
     folder.commit();
     finish_save(final_path);
   } catch (const std::exception& error) {
@@ -251,15 +253,17 @@ void CheckpointWriter::lead(const Job& job) const {
     throw;
   }
   publish(job, kResultKey, "");
+  return num_bytes;
 }
 
 // Every process is heard before the first error is thrown: the folder must not vanish under those who write.
-void CheckpointWriter::collect_parts(const Job& job, const fs::path& folder) const {
+int64_t CheckpointWriter::collect_parts(const Job& job, const fs::path& folder) const {
   PartReport whole = write_part(job.files, folder, options_.before_file);
   for (int64_t other = 1; other < world_size(); ++other) {
     const PartReport part =
-        part_report_from_text(options_.group->await(job.key(kPartKey + std::to_string(other))));
+        part_report_from_text(options_.group->await(job.key(kPartKey + std::to_string(other)), other));
     whole.checksums.update(part.checksums);
+    whole.num_bytes += part.num_bytes;
     if (whole.error.empty() && !part.error.empty())
       whole.error = fmt::format("rank {}: {}", other, part.error);
   }
@@ -269,15 +273,16 @@ void CheckpointWriter::collect_parts(const Job& job, const fs::path& folder) con
     whole.checksums[file.name] = sha256_of_file(folder / file.name);
   }
   write_json_atomically(folder / "checksums.json", whole.checksums);
+  return whole.num_bytes;
 }
 
 void CheckpointWriter::follow(const Job& job) const {
-  const std::string folder = options_.group->await(job.key(kFolderKey));
+  const std::string folder = options_.group->await(job.key(kFolderKey), 0);
   if (!folder.empty()) {
     const PartReport part = write_part(job.files, folder, options_.before_file);
     publish(job, kPartKey + std::to_string(rank()), to_text(part));
   }
-  const std::string error = options_.group->await(job.key(kResultKey));
+  const std::string error = options_.group->await(job.key(kResultKey), 0);
   SMOE_CHECK(Error, error.empty(), "{}", error);
 }
 
@@ -302,7 +307,7 @@ void CheckpointWriter::set_aside_from(int64_t first_step) {
 // Rank 0 looks, and the others take its word: all must agree on whether the last step is yet to be saved.
 bool CheckpointWriter::holds(int64_t step) {
   const std::string key = fmt::format("held/{}", num_looks_++);
-  if (rank() != 0) return options_.group->await(key) == "yes";
+  if (rank() != 0) return options_.group->await(key, 0) == "yes";
   const bool is_held = fs::exists(folder_ / step_name(step));
   if (options_.group) options_.group->publish(key, is_held ? "yes" : "no");
   return is_held;

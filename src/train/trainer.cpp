@@ -88,7 +88,7 @@ std::string Trainer::answer_of_main(const std::function<std::string()>& work) {
   if (!parallel_->is_distributed()) return work();
   const std::shared_ptr<MessageBoard> board = all_->message_board("answers of rank 0");
   const std::string key = std::to_string(num_answers_++);
-  if (!all_->is_main()) return board->await(key);
+  if (!all_->is_main()) return board->await(key, /*from=*/0);
   const std::string answer = work();
   board->publish(key, answer);
   return answer;

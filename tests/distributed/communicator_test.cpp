@@ -62,7 +62,7 @@ TEST(DISABLED_Rank, MessagesBesideOperations) {
   // A board may be waited for while another thread runs operations.
   std::thread thread([&] {
     for (int64_t rank = 0; rank < all->world_size(); ++rank)
-      heard.push_back(board->await("from " + std::to_string(rank)));
+      heard.push_back(board->await("from " + std::to_string(rank), rank));
   });
   const at::Tensor sum = at::ones({4});
   for (int i = 0; i < 20; ++i) all->all_reduce_sum(sum.fill_(1.0), "sum");
@@ -173,6 +173,34 @@ TEST(DISABLED_Rank, StoppedHead) {
   EXPECT_THAT(message, HasSubstr("rank 0"));
 }
 
+// Rank 1 is lost while the others wait for a message of its, and no operation runs.
+void lose_the_author(int signal) {
+  const auto all = connect();
+  const auto board = all->message_board("test");
+  all->set_step(7);
+  all->barrier("before");
+  if (all->rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // for a sign of life with the step
+    ::raise(signal);
+  }
+  const std::string message = failure_of([&] { board->await("report", 1); });
+  EXPECT_THAT(message, AllOf(HasSubstr("no answer to report"), HasSubstr("rank 1 does not answer any more"),
+                             HasSubstr("step 7"), HasSubstr("`before`")));
+}
+TEST(DISABLED_Rank, KilledAuthor) { lose_the_author(SIGKILL); }
+TEST(DISABLED_Rank, StoppedAuthor) { lose_the_author(SIGSTOP); }
+
+// A message may take longer than the timeout while its author lives.
+TEST(DISABLED_Rank, SlowAuthor) {
+  const auto all = connect();
+  const auto board = all->message_board("test");
+  if (all->rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * kTimeout));
+    board->publish("report", "done");
+  }
+  EXPECT_EQ(board->await("report", 1), "done");
+}
+
 TEST(DISABLED_Rank, Busy) {
   const auto all = connect();
   if (all->rank() == 1) std::this_thread::sleep_for(std::chrono::duration<double>(3.0 * kTimeout));
@@ -226,6 +254,9 @@ TEST_F(Ranks, NameTheOneThatWasKilled) { others_end_in_time("Killed", 4, 1); }
 TEST_F(Ranks, NameTheOneThatWasStopped) { others_end_in_time("Stopped", 3, 1); }
 TEST_F(Ranks, NoticeThatTheHeadWasKilled) { others_end_in_time("KilledHead", 3, 0); }
 TEST_F(Ranks, NoticeThatTheHeadWasStopped) { others_end_in_time("StoppedHead", 3, 0); }
+TEST_F(Ranks, NameTheKilledOneWhoseMessageTheyWaitFor) { others_end_in_time("KilledAuthor", 3, 1); }
+TEST_F(Ranks, NameTheStoppedOneWhoseMessageTheyWaitFor) { others_end_in_time("StoppedAuthor", 3, 1); }
+TEST_F(Ranks, WaitForAMessageAsLongAsItsAuthorLives) { all_succeed("SlowAuthor", 3); }
 TEST_F(Ranks, NameTheOneThatNeverComes) { others_end_in_time("Busy", 3, 1); }
 TEST_F(Ranks, RepeatTheReasonOfTheOneThatFailed) { others_end_in_time("GivesUp", 3, 1); }
 

@@ -188,7 +188,7 @@ class ThreadGroup : public CheckpointGroup {
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
   void publish(const std::string& key, const std::string& value) override { map_.set(key, value); }
-  std::string await(const std::string& key) override { return map_.get(key); }
+  std::string await(const std::string& key, int64_t /*from*/) override { return map_.get(key); }
 
  private:
   SharedMap& map_;

@@ -20,6 +20,10 @@
 
 namespace smoe {
 
+// Throws ConfigError if `backend` does not move tensors of `device` (cpu, cuda or cuda:N), or if this build
+// has no library that does.
+void check_backend(CommunicationBackend backend, const std::string& device);
+
 // An operation that runs while the caller goes on. The tensors it was given must not be touched before
 // wait().
 class PendingOperation {

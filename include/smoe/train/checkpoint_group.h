@@ -14,8 +14,8 @@ class CheckpointGroup {
   virtual int64_t world_size() const = 0;
   // Makes `value` known to all under `key`. A key is used once in the life of the group.
   virtual void publish(const std::string& key, const std::string& value) = 0;
-  // The value of `key`, as soon as it is published. Throws Error after the configured time.
-  virtual std::string await(const std::string& key) = 0;
+  // The value of `key`, as soon as rank `from` has published it. Throws Error if that process fails or dies.
+  virtual std::string await(const std::string& key, int64_t from) = 0;
 };
 
 }  // namespace smoe

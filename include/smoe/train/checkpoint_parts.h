@@ -25,8 +25,6 @@ struct TensorFile {
   std::string name;
   TensorList tensors;
   std::map<std::string, std::string> metadata;
-
-  int64_t num_bytes() const;
 };
 
 // Weights and buffers under their names, as handles.

@@ -78,9 +78,9 @@ class CheckpointWriter {
   Job make_job(const Model& model, const Optimizer& optimizer, const TrainState& state);
   void start_writing(Job job);
   void write(const Job& job) const;
-  void lead(const Job& job) const;
+  int64_t lead(const Job& job) const;
   void follow(const Job& job) const;
-  void collect_parts(const Job& job, const std::filesystem::path& folder) const;
+  int64_t collect_parts(const Job& job, const std::filesystem::path& folder) const;
   void finish_save(const std::filesystem::path& checkpoint) const;
   void rename_superseded(int64_t first_step) const;
   bool holds(int64_t step);
