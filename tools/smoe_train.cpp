@@ -73,8 +73,11 @@ int main(int argc, char** argv) {
     }
     const auto evaluation = smoe::make_training_evaluation(config);
     if (dry_run) {
-      // One report is enough for a job; the launcher must say which process this is in any case.
-      if (smoe::read_launch_info().rank != 0) return 0;
+      // One report is enough for a job, but every process may find that it does not fit its node.
+      if (const smoe::LaunchInfo launch = smoe::read_launch_info(); launch.rank != 0) {
+        smoe::check_job(config, launch);
+        return 0;
+      }
       dry_options.resume = options.resume;
       dry_options.resume_from = options.resume_from;
       fmt::print("{}{}", smoe::describe_run(config, dry_options), evaluation ? evaluation->describe() : "");

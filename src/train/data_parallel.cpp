@@ -2,6 +2,7 @@
 
 #include "gradient_buckets.h"
 #include "smoe/core/error.h"
+#include "smoe/distributed/shard_groups.h"
 
 namespace smoe {
 namespace {
@@ -26,7 +27,7 @@ DataParallel::DataParallel(const std::vector<NamedParameter>& parameters, std::s
                            const DistributedConfig& config)
     : all_(std::move(all)), zero_stage_(config.zero_stage), parameters_(parameters) {
   SMOE_ASSERT(!parameters_.empty());
-  form_groups(config.shard_group_size);
+  form_groups(config);
   if (is_distributed()) {
     // Gradients are summed in float32.
     hold_shards(static_cast<int64_t>(config.bucket_mb * kBytesPerMegabyte / sizeof(float)));
@@ -37,19 +38,14 @@ DataParallel::DataParallel(const std::vector<NamedParameter>& parameters, std::s
 
 DataParallel::~DataParallel() = default;
 
-void DataParallel::form_groups(int64_t shard_group_size) {
+void DataParallel::form_groups(const DistributedConfig& config) {
   const int64_t world = world_size();
+  const int64_t size = shard_group_processes(config, world);
   if (world == 1 || zero_stage_ == 0) {
     shard_ = Communicator::single();
     replicas_ = all_;
     return;
   }
-  const int64_t size = shard_group_size == 0 ? world : shard_group_size;
-  SMOE_CHECK(
-      ConfigError, size <= world && world % size == 0,
-      "distributed.shard_group_size is {}, which does not divide the {} processes of the job; choose a "
-      "divisor, or 0 for one group of all",
-      size, world);
   if (size == world) {
     shard_ = all_;
     replicas_ = Communicator::single();
@@ -132,6 +128,8 @@ void DataParallel::begin_backward(bool is_last) {
 void DataParallel::end_backward() {
   if (buckets_) buckets_->end_backward();
 }
+
+bool DataParallel::own_gradients_are_finite() const { return !buckets_ || buckets_->own_is_finite(); }
 
 bool DataParallel::is_sending() const { return buckets_ && buckets_->is_active(); }
 

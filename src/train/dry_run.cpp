@@ -1,5 +1,7 @@
 #include "smoe/train/dry_run.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <system_error>
 
@@ -16,6 +18,7 @@
 #include "smoe/train/checkpoint_writer.h"
 #include "smoe/train/gradient_accumulator.h"
 #include "smoe/train/initialize_from.h"
+#include "smoe/train/join_job.h"
 #include "smoe/train/metrics_log.h"
 #include "smoe/train/optimizer_state_reader.h"
 #include "smoe/train/precision.h"
@@ -78,6 +81,28 @@ std::string check_disk_space(const TrainConfig& config) {
                      folder.string());
 }
 
+// How a job of several processes cuts a step up.
+std::string describe_job(const TrainConfig& config, const LaunchInfo& launch, at::Device device) {
+  if (!launch.is_distributed()) return {};
+  const int64_t most = most_rows(config, launch.world_size);
+  const int64_t fewest = config.batch_size / launch.world_size;
+  const int64_t rows = std::min(config.micro_batch_size, most);
+  std::string text = fmt::format(
+      "processes       {}, {} of them on this node; {} sequences of a step each, {} at a time; device {}, {} "
+      "CPU threads each\n",
+      launch.world_size, launch.local_world_size,
+      most == fewest ? std::to_string(most) : fmt::format("{} or {}", fewest, most), rows, device.str(),
+      at::get_num_threads());
+  if (most != fewest) {
+    text += fmt::format(
+        "note            batch_size {} is no multiple of {} processes: those with {} sequences wait for "
+        "those "
+        "with {}\n",
+        config.batch_size, launch.world_size, fewest, most);
+  }
+  return text;
+}
+
 // The counts on paper and the tensors that a model makes must agree.
 std::string describe_parameters(const TrainConfig& config, const Model& model) {
   const ParameterCounts counts = count_parameters(config.model, config.data.sequence_length);
@@ -131,8 +156,9 @@ std::string describe_data(const TrainConfig& config, const TrainingData& data) {
 std::string describe_run(const TrainConfig& config, const DryRunOptions& options) {
   // What is quick to find out comes first.
   const LaunchInfo launch = read_launch_info();
-  const at::Device device = resolve_device(config.device);
-  set_num_threads(config.num_threads);
+  check_job(config, launch);
+  const at::Device device = resolve_device(device_of_process(config.device, launch));
+  set_num_threads(threads_of_process(config.num_threads, launch));
   check_run_folder(config.run_folder, options.resume || !options.resume_from.empty());
   check_metrics(fs::path(config.run_folder) / "metrics.jsonl");
   const std::string disk = check_disk_space(config);
@@ -143,7 +169,8 @@ std::string describe_run(const TrainConfig& config, const DryRunOptions& options
   Model model(config.model, at::Device(at::kMeta), scalar_type(config.dtype));
   const std::string start = check_start(config, options, *tokenizer, data, model);
 
-  std::string text = describe_parameters(config, model) + describe_memory(config, launch.world_size);
+  std::string text = describe_parameters(config, model) + describe_job(config, launch, device) +
+                     describe_memory(config, launch.world_size);
   if (const std::string slow = why_slow(config.dtype, device); !slow.empty())
     text += fmt::format("note            {}\n", slow);
   text += describe_data(config, data) + start + disk;

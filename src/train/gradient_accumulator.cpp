@@ -1,7 +1,9 @@
 #include "smoe/train/gradient_accumulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <limits>
 #include <numeric>
 
 #include "smoe/core/error.h"
@@ -47,28 +49,6 @@ void sum_segment_load(Communicator& all, SegmentLoad& load) {
 
 }  // namespace
 
-std::vector<std::string> budget_names(const ModelConfig& config) {
-  if (config.architecture == Architecture::kDense) return {"dense"};
-  std::vector<std::string> names;
-  for (const BudgetConfig& budget : config.budgets) names.push_back(budget.name);
-  return names;
-}
-
-std::vector<double> loss_weights(const TrainConfig& config) {
-  if (config.model.architecture == Architecture::kDense) return {1.0};
-  if (config.loss.budget_weights) return *config.loss.budget_weights;
-  return budget_loss_weights(config.model.budgets, config.loss.budget_weight_power);
-}
-
-std::vector<RouterStatistics> make_router_statistics(const ModelConfig& config) {
-  std::vector<RouterStatistics> statistics;
-  if (config.architecture != Architecture::kSteppedMoe) return statistics;
-  for (size_t i = 0; i < config.budgets.size(); ++i) {
-    statistics.emplace_back(config.num_moe_layers, config.num_experts);
-  }
-  return statistics;
-}
-
 // Sums of a step that stay on the device until its end: reading one back would make a GPU wait.
 struct GradientAccumulator::Totals {
   double denominator = 1.0;
@@ -79,6 +59,7 @@ struct GradientAccumulator::Totals {
   std::vector<std::pair<std::vector<int64_t>, at::Tensor>> row_sums;  // budgets and CE sums of the rows
   at::Tensor load_LE;
   std::vector<RouterStatistics>* panels = nullptr;
+  std::string failure;  // of a pass; later ones are left out
 };
 
 GradientAccumulator::GradientAccumulator(const Model& model, const TrainConfig& config,
@@ -159,12 +140,21 @@ void GradientAccumulator::count_expert_loads(const Batch& batch, const std::vect
   const at::NoGradGuard no_gradient;
   at::Tensor count_LE;
   totals.segment_loads.resize(static_cast<size_t>(sampler_.num_replicas()));
-  for (const Pass& pass : all_passes) {
+  const auto count = [&](const Pass& pass) {
     const ModelOutput output = model_.forward(input_of(batch, pass, at), controls_of(pass, at));
     if (output.plan) totals.segment_loads[static_cast<size_t>(pass.replica)].add(*output.plan);
-    if (!output.token_router) continue;
+    if (!output.token_router) return;
     const at::Tensor& selected_LE = output.token_router->selected_count_LE;
     count_LE = count_LE.defined() ? count_LE + selected_LE : selected_LE;
+  };
+  for (const Pass& pass : all_passes) try_to([&] { count(pass); }, totals);
+  if (!totals.failure.empty()) {
+    const at::Tensor none_LE =
+        at::zeros({config_.model.num_moe_layers, config_.model.num_experts}, model_.device());
+    if (config_.model.architecture == Architecture::kVanillaMoe) count_LE = none_LE.to(at::kLong);
+    for (SegmentLoad& load : totals.segment_loads) {
+      if (config_.model.architecture == Architecture::kSteppedMoe) load.load_LE = none_LE.clone();
+    }
   }
   if (parallel_ != nullptr) {
     if (count_LE.defined()) parallel_->all().all_reduce_sum(count_LE.contiguous(), "expert loads");
@@ -244,6 +234,26 @@ void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const S
   if (totals.panels != nullptr) add_to_panels(*output.plan, input, *totals.panels);
 }
 
+// A process on its own ends at a failure. One of several takes part in all operations that the others wait
+// for, and fails together with them at a loss that is no number.
+void GradientAccumulator::try_to(const std::function<void()>& work, Totals& totals) const {
+  if (parallel_ == nullptr) return work();
+  if (!totals.failure.empty()) return;
+  try {
+    work();
+  } catch (const NumericError& error) {
+    totals.failure = error.what();
+  }
+}
+
+void GradientAccumulator::make_up_for_failure(Totals& totals) const {
+  totals.loss.fill_(std::numeric_limits<double>::quiet_NaN());
+  if (config_.model.architecture == Architecture::kSteppedMoe && !totals.load_LE.defined()) {
+    totals.load_LE = at::zeros({config_.model.num_moe_layers, config_.model.num_experts},
+                               at::TensorOptions(model_.device()).dtype(at::kLong));
+  }
+}
+
 GradientAccumulator::Split GradientAccumulator::agree_on_split(const Batch& batch,
                                                                std::vector<Pass>& all_passes) const {
   const int64_t num_passes = static_cast<int64_t>(all_passes.size());
@@ -270,7 +280,7 @@ void GradientAccumulator::run_passes(const Batch& batch, const std::vector<Pass>
                                      const StepPosition& at, int64_t most_passes, Totals& totals) {
   for (const Pass& pass : all_passes) {
     if (parallel_ != nullptr) parallel_->begin_backward(&pass == &all_passes.back());
-    run_pass(batch, pass, at, totals);
+    try_to([&] { run_pass(batch, pass, at, totals); }, totals);
     if (parallel_ != nullptr) parallel_->end_backward();
   }
   if (parallel_ == nullptr) return;
@@ -303,8 +313,12 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   if (needs_global_loads(batch)) count_expert_loads(batch, all_passes, at, totals);
   run_passes(batch, all_passes, at, split.most_passes, totals);
 
+  if (!totals.failure.empty()) make_up_for_failure(totals);
   read_losses(batch, all_passes, totals, losses);
   if (parallel_ == nullptr) return losses;
+  losses.own_failure = totals.failure;
+  if (losses.own_failure.empty() && !std::isfinite(losses.loss + losses.balance_loss + losses.router_z_loss))
+    losses.own_failure = fmt::format("its share of the loss is {}", losses.loss);
   const int signal = at.stop == nullptr ? 0 : at.stop->received();
   losses.signals = {signal == SIGINT, signal == SIGTERM};
   sum_over_processes(losses, panels);
@@ -357,7 +371,8 @@ void GradientAccumulator::read_losses(const Batch& batch, const std::vector<Pass
   losses.load_LE = totals.load_LE;
   losses.cross_entropy_sums.resize(weights_.size());
   losses.num_targets.resize(weights_.size());
-  for (size_t i = 0; i < all_passes.size(); ++i) {
+  // After a failed pass there are fewer.
+  for (size_t i = 0; i < totals.row_sums.size(); ++i) {
     const at::Tensor targets_B =
         batch.loss_mask_BT.narrow(0, all_passes[i].begin, all_passes[i].count).sum(1);
     const int64_t* targets = targets_B.const_data_ptr<int64_t>();

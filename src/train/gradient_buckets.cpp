@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cmath>
+
 #include "smoe/core/error.h"
 
 namespace smoe {
@@ -51,6 +53,7 @@ at::Tensor GradientBuckets::view(size_t bucket, const ShardPiece& piece) const {
 }
 
 void GradientBuckets::make_buffers() {
+  own_sum_ = at::zeros({}, at::TensorOptions(parameters_.front().device()).dtype(at::kDouble));
   for (size_t index = 0; index < buckets_.size(); ++index) {
     const ShardBucket& place = layout_.buckets()[index];
     Bucket& bucket = buckets_[index];
@@ -80,6 +83,7 @@ void GradientBuckets::add_hooks() {
 }
 
 void GradientBuckets::zero() {
+  own_sum_.zero_();
   for (Bucket& bucket : buckets_) {
     if (bucket.whole.defined()) bucket.whole.zero_();
     bucket.shard.zero_();
@@ -119,6 +123,7 @@ void GradientBuckets::start_ready() {
 void GradientBuckets::start(size_t index) {
   Bucket& bucket = buckets_[index];
   const std::string name = fmt::format("gradient bucket {} of {}", index + 1, buckets_.size());
+  if (bucket.whole.defined()) own_sum_.add_(bucket.whole.sum());  // before other processes' are added to it
   if (stage_ == 0) {
     bucket.operation = replicas_->start_all_reduce_sum(bucket.whole, name);
   } else if (stage_ == 1) {
@@ -151,6 +156,8 @@ void GradientBuckets::end_backward() {
   }
   is_active_ = false;
 }
+
+bool GradientBuckets::own_is_finite() const { return std::isfinite(own_sum_.item<double>()); }
 
 void GradientBuckets::finish() {
   for (Bucket& bucket : buckets_) bucket.operation.wait();

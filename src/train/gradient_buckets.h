@@ -30,6 +30,8 @@ class GradientBuckets {
   void end_backward();
   bool is_active() const { return is_active_; }
   void finish();
+  // Of what this process has sent since zero().
+  bool own_is_finite() const;
 
  private:
   struct Bucket {
@@ -54,6 +56,7 @@ class GradientBuckets {
   int64_t stage_;
   std::shared_ptr<Communicator> shard_, replicas_;
   std::vector<Bucket> buckets_;
+  at::Tensor own_sum_;  // of all gradients sent: a NaN or an infinity stays in it
   struct Place {
     size_t bucket = 0;
     size_t piece = 0;

@@ -1,5 +1,6 @@
 #include "smoe/train/join_job.h"
 
+#include <ATen/Context.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "smoe/core/error.h"
 #include "smoe/core/log.h"
 #include "smoe/core/tool.h"
+#include "smoe/distributed/shard_groups.h"
 #include "smoe/model/device.h"
 #include "smoe/train/config_difference.h"
 
@@ -65,14 +67,28 @@ void check_same_everywhere(Communicator& all, const std::vector<SharedProperty>&
   }
 }
 
-std::shared_ptr<Communicator> join_job(const TrainConfig& config) {
-  const LaunchInfo launch = read_launch_info();
-  if (!launch.is_distributed()) return Communicator::single();
-  if (launch.rank != 0) silence_console();
+void check_job(const TrainConfig& config, const LaunchInfo& launch) {
+  if (!launch.is_distributed()) return;
   SMOE_CHECK(
       ConfigError, config.batch_size >= launch.world_size,
       "batch_size is {}, fewer sequences than the {} processes of the job; every process needs at least one",
       config.batch_size, launch.world_size);
+  shard_group_processes(config.distributed, launch.world_size);
+  const std::string device = device_of_process(config.device, launch);
+  check_backend(config.distributed.backend, device);
+  if (device == "cpu" || !at::hasCUDA()) return;  // resolve_device() says what is missing
+  const int64_t num_gpus = static_cast<int64_t>(at::getNumGPUs());
+  SMOE_CHECK(ConfigError, launch.local_world_size <= num_gpus,
+             "{} processes run on this node, which has {} GPUs, and each needs one: start {} a node "
+             "(--nproc-per-node of torchrun, --ntasks-per-node of srun)",
+             launch.local_world_size, num_gpus, num_gpus);
+}
+
+std::shared_ptr<Communicator> join_job(const TrainConfig& config) {
+  const LaunchInfo launch = read_launch_info();
+  if (!launch.is_distributed()) return Communicator::single();
+  if (launch.rank != 0) silence_console();
+  check_job(config, launch);
   const at::Device device = resolve_device(device_of_process(config.device, launch));
   std::shared_ptr<Communicator> all = Communicator::connect(launch, config.distributed, device);
   check_same_everywhere(*all, {{"the code version", version(), "Install the same build on every node."},

@@ -139,11 +139,8 @@ void OptimizerStateReader::read(const StateSlice& slice) const {
   const at::NoGradGuard no_gradient;
   const at::Tensor target = slice.values.detach().view({-1});
   shape(slice.name);  // that it is there
-  std::vector<Piece> pieces = tensors_.at(slice.name).pieces;
-  std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& left, const Piece& right) { return left.begin < right.begin; });
   int64_t done = slice.begin;
-  for (const Piece& piece : pieces) {
+  for (const Piece& piece : pieces_in_order(slice.name)) {
     if (piece.begin > done) break;
     const int64_t end = std::min(piece.end, slice.end);
     if (end <= done) continue;
@@ -151,23 +148,49 @@ void OptimizerStateReader::read(const StateSlice& slice) const {
         .copy_(piece.values.narrow(0, done - piece.begin, end - done));
     done = end;
   }
-  SMOE_CHECK(CheckpointError, done >= slice.end,
-             "{}: no optimizer file holds the values from {} of {} (up to {} are needed); a file is missing, "
-             "use another checkpoint",
-             checkpoint_.string(), done, slice.name, slice.end);
+  if (done < slice.end) refuse_gap(slice.name, done, slice.end);
 }
 
 void OptimizerStateReader::check_fits(const std::vector<NamedParameter>& parameters) const {
   for (const NamedParameter& parameter : parameters) {
     if (parameter.kind == ParameterKind::kBuffer) continue;
-    for (const char* moment : {".exp_avg", ".exp_avg_sq"}) {
-      const std::vector<int64_t>& found = shape(parameter.name + moment);
+    std::vector<const char*> states = {".exp_avg", ".exp_avg_sq"};
+    if (c10::elementSize(parameter.tensor.scalar_type()) < sizeof(float)) states.push_back(".master");
+    for (const char* state : states) {
+      const std::string name = parameter.name + state;
+      const std::vector<int64_t>& found = shape(name);
       SMOE_CHECK(CheckpointError, found == parameter.tensor.sizes(),
-                 "{}: the optimizer state does not fit the model: {}{} has shape [{}], the model needs [{}]",
-                 checkpoint_.string(), parameter.name, moment, fmt::join(found, ", "),
+                 "{}: the optimizer state does not fit the model: {} has shape [{}], the model needs [{}]",
+                 checkpoint_.string(), name, fmt::join(found, ", "),
                  fmt::join(parameter.tensor.sizes(), ", "));
+      check_covered(name);
     }
   }
+}
+
+std::vector<OptimizerStateReader::Piece> OptimizerStateReader::pieces_in_order(
+    const std::string& name) const {
+  std::vector<Piece> pieces = tensors_.at(name).pieces;
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& left, const Piece& right) { return left.begin < right.begin; });
+  return pieces;
+}
+
+void OptimizerStateReader::refuse_gap(const std::string& name, int64_t done, int64_t end) const {
+  throw CheckpointError(fmt::format(
+      "{}: no optimizer file holds the values from {} of {} (up to {} are needed); a file is missing, use "
+      "another checkpoint",
+      checkpoint_.string(), done, name, end));
+}
+
+void OptimizerStateReader::check_covered(const std::string& name) const {
+  const int64_t end = product(shape(name));
+  int64_t done = 0;
+  for (const Piece& piece : pieces_in_order(name)) {
+    if (piece.begin > done) break;
+    done = std::max(done, piece.end);
+  }
+  if (done < end) refuse_gap(name, done, end);
 }
 
 void OptimizerStateReader::restore(Optimizer& optimizer) const {

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "smoe/core/progress.h"
+#include "smoe/distributed/shard_groups.h"
 #include "smoe/model/device.h"
 #include "smoe/model/parameter_counts.h"
 #include "smoe/model/parameter_report.h"
@@ -82,6 +83,14 @@ std::string format_flop(double flop) {
   return fmt::format("{:.3g} {}FLOP", flop, kPrefixes[prefix]);
 }
 
+// Weights are dealt out to all processes; the optimizer's states are saved by the first shard group, which is
+// rank 0 alone where nothing is shared out.
+double copy_bytes(const TrainConfig& config, int64_t world_size) {
+  return num_parameters(config) * (weight_bytes(config) / static_cast<double>(world_size) +
+                                   optimizer_bytes(config) / static_cast<double>(shard_group_processes(
+                                                                 config.distributed, world_size)));
+}
+
 std::string line(const char* label, double bytes, const char* what) {
   return fmt::format("{:<16}{:>10}  {}\n", label, format_bytes(bytes), what);
 }
@@ -100,15 +109,16 @@ int64_t most_checkpoints(const TrainConfig& config) {
   return std::min(all, keep.keep_last + multiples + 1);
 }
 
+int64_t most_rows(const TrainConfig& config, int64_t world_size) {
+  return (config.batch_size + world_size - 1) / world_size;
+}
+
 std::string describe_memory(const TrainConfig& config, int64_t world_size) {
-  const DistributedConfig& distributed = config.distributed;
-  const int64_t stage = world_size == 1 ? 0 : distributed.zero_stage;
-  const int64_t shards = stage == 0                          ? 1
-                         : distributed.shard_group_size == 0 ? world_size
-                                                             : distributed.shard_group_size;
+  const int64_t stage = world_size == 1 ? 0 : config.distributed.zero_stage;
+  const int64_t shards = shard_group_processes(config.distributed, world_size);
   const ProcessState state = process_state(config.model, config.dtype != TrainDtype::kFloat32, stage, shards);
-  const double row_tokens =
-      static_cast<double>(config.micro_batch_size) * static_cast<double>(config.data.sequence_length);
+  const int64_t rows = std::min(config.micro_batch_size, most_rows(config, world_size));
+  const double row_tokens = static_cast<double>(rows) * static_cast<double>(config.data.sequence_length);
   const double head_tokens = std::min(static_cast<double>(config.loss.head_chunk_tokens), row_tokens);
   const double vocabulary = static_cast<double>(config.model.vocab_size);
   std::string text = line("memory", state.weights, "weights");
@@ -122,8 +132,7 @@ std::string describe_memory(const TrainConfig& config, int64_t world_size) {
   text += line("", vocabulary * static_cast<double>(config.model.dim) * kFloatBytes,
                "gradient of the output head (float32)");
   if (config.checkpoint.asynchronous)
-    text += line("", static_cast<double>(checkpoint_bytes(config)) / static_cast<double>(world_size),
-                 "copy for saving beside training, in host memory");
+    text += line("", copy_bytes(config, world_size), "copy for saving beside training, in host memory");
   if (world_size > 1) {
     text += fmt::format("                in each of {} processes: zero_stage {}, shards over {}\n",
                         world_size, stage, shards);

@@ -15,7 +15,10 @@ int64_t checkpoint_bytes(const TrainConfig& config);
 // Checkpoints that the keep rules leave at the end of the run, and one that is being written.
 int64_t most_checkpoints(const TrainConfig& config);
 
-// Lines of the report, one a kind of memory.
+// Sequences of a step that fall to the process with most of them.
+int64_t most_rows(const TrainConfig& config, int64_t world_size);
+
+// Lines of the report, one a kind of memory, for the process that needs most.
 std::string describe_memory(const TrainConfig& config, int64_t world_size);
 
 // FLOPs a step and of the run, and how long it takes: at `tokens_per_s` tokens of all passes, or at best,

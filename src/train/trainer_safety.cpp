@@ -1,4 +1,6 @@
 // What the trainer does about losses and gradients that are not finite, and about losses that jump.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,13 +13,6 @@ namespace {
 
 // Told apart from other numeric errors, because the config answers them apart.
 class LossSpike : public NumericError {
- public:
-  using NumericError::NumericError;
-};
-
-// In the pass of one process of several: the others know nothing of it and wait for its gradients, so it
-// cannot roll back with them.
-class LocalFailure : public NumericError {
  public:
   using NumericError::NumericError;
 };
@@ -35,8 +30,6 @@ std::optional<Trainer::StepResult> Trainer::step_or_roll_back() {
   std::string reason;
   try {
     return step();
-  } catch (const LocalFailure&) {
-    throw;
   } catch (const LossSpike& error) {
     if (config_.safety.on_loss_spike != SpikeAction::kRollback) throw;
     reason = error.what();
@@ -54,11 +47,28 @@ StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterS
   try {
     return accumulator_.accumulate(batch, at, statistics);
   } catch (const NumericError& error) {
-    const std::string message =
-        fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure(first_non_finite_tensor()));
-    if (parallel_->is_distributed()) throw LocalFailure(message);
-    throw NumericError(message);
+    // Of a process on its own: several fail together, below.
+    throw NumericError(
+        fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure(first_non_finite_tensor())));
   }
+}
+
+// Which processes of a job brought in what is not finite, which the sums over all no longer tell.
+std::string Trainer::describe_origin(const StepLosses& losses) const {
+  if (!parallel_->is_distributed()) return {};
+  constexpr size_t kMostNamed = 4;
+  std::string own = losses.own_failure;
+  if (own.empty() && !parallel_->own_gradients_are_finite()) own = "gradients of its own passes";
+  const std::vector<std::string> of_all = all_->all_gather_strings(own, "origin of what is not finite");
+  std::vector<std::string> origins;
+  for (size_t rank = 0; rank < of_all.size(); ++rank) {
+    if (!of_all[rank].empty()) origins.push_back(fmt::format("rank {}: {}", rank, of_all[rank]));
+  }
+  if (origins.empty()) return "It began on no single rank: the sum over all overflowed.\n";
+  const size_t num_origins = origins.size();
+  origins.resize(std::min(num_origins, kMostNamed));
+  return fmt::format("It began on {} of {} processes: {}{}.\n", num_origins, of_all.size(),
+                     fmt::join(origins, "; "), num_origins > kMostNamed ? "; and others" : "");
 }
 
 // Losses and norm are sums over all processes, so all arrive at the failure together; but the gradient at
@@ -66,14 +76,15 @@ StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterS
 void Trainer::check_finite(const StepLosses& losses, double gradient_norm) {
   const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
   if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
+  const std::string origin = describe_origin(losses);
   const std::vector<std::string> tensors =
       all_->all_gather_strings(first_non_finite_tensor(), "tensor that is not finite");
   const auto culprit =
       std::find_if(tensors.begin(), tensors.end(), [](const std::string& tensor) { return !tensor.empty(); });
   throw NumericError(
-      fmt::format("step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}",
+      fmt::format("step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}{}",
                   state_.step + 1, losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm,
-                  describe_failure(culprit == tensors.end() ? "" : *culprit)));
+                  origin, describe_failure(culprit == tensors.end() ? "" : *culprit)));
 }
 
 // Empty if there is none among the parameters and this process's share of the gradients.

@@ -1,15 +1,11 @@
 // Jobs of several real processes on the loopback interface, compared with a process on its own.
-//
-// The bounds: every loss within 2e-5 of the single process's, relatively, and every weight within 1e-4 after
-// the last step. They allow for the order of float32 sums, which is all that differs; a row that is counted
-// twice or a loss that is averaged in the wrong way is off by more than 1e-2.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "process_group_support.h"
+#include "run_comparison.h"
 #include "smoe/core/config.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "train_test_support.h"
@@ -20,16 +16,18 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using testing::ChildProcess;
+using testing::compare;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::kWeightBound;
+using testing::largest_weight_difference;
 using testing::LoopbackJob;
+using testing::metrics;
 using ::testing::Not;
 
 constexpr const char* kProgram = SMOE_BINARY_DIR "/bin/smoe-train";
 constexpr double kLimit = 120.0;
 constexpr double kTimeout = 8.0;
-constexpr double kLossBound = 2e-6;
-constexpr double kWeightBound = 4e-6;
 
 struct Split {
   std::string name;
@@ -66,49 +64,6 @@ class DistributedRun : public ::testing::Test {
   }
   testing::TemporaryFolder folder_;
 };
-
-std::vector<nlohmann::json> metrics(const fs::path& run) {
-  std::vector<nlohmann::json> lines;
-  std::istringstream stream(read_file(run / "metrics.jsonl"));
-  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
-
-// Every number of a metrics line but those that are about time and memory.
-void compare(const nlohmann::json& own, const nlohmann::json& other, const std::string& path) {
-  for (const char* skipped : {"per_s", "seconds", "remaining", "memory", "time", "mfu", "flop", "blocked"}) {
-    if (path.find(skipped) != std::string::npos) return;
-  }
-  if (own.is_object() || own.is_array()) {
-    ASSERT_EQ(own.size(), other.size()) << path;
-    for (auto at = own.begin(); at != own.end(); ++at) {
-      const std::string key = own.is_object() ? at.key() : std::to_string(at - own.begin());
-      compare(*at, own.is_object() ? other.at(key) : other.at(static_cast<size_t>(at - own.begin())),
-              path + "/" + key);
-    }
-  } else if (own.is_number_float()) {
-    const double expected = own, found = other;
-    EXPECT_NEAR(found, expected, kLossBound * std::max(1.0, std::abs(expected))) << path;
-  } else {
-    EXPECT_EQ(other, own) << path;
-  }
-}
-
-double largest_weight_difference(const fs::path& one, const fs::path& two) {
-  ConfigSource source;
-  source.file = one / "config.yaml";  // as the run resolved it
-  const ModelConfig config = read_config<TrainConfig>(source).model;
-  Model first(config, at::kCPU), second(config, at::kCPU);
-  load_model_weights(resolve_checkpoint(one), first);
-  load_model_weights(resolve_checkpoint(two), second);
-  double largest = 0.0;
-  for (size_t i = 0; i < first.parameters().size(); ++i) {
-    const at::Tensor difference =
-        first.parameters()[i].tensor.detach() - second.parameters()[i].tensor.detach();
-    largest = std::max(largest, difference.abs().max().item<double>());
-  }
-  return largest;
-}
 
 class SplitRun : public DistributedRun, public ::testing::WithParamInterface<Split> {};
 
@@ -150,6 +105,18 @@ INSTANTIATE_TEST_SUITE_P(
               {zero(1), "model.routing.mask_source=random", "budget_sampling=cyclic"}},
         Split{"VanillaZero1OnThree", Architecture::kVanillaMoe, 3, {zero(1)}},
         Split{"VanillaZero2OnTwo", Architecture::kVanillaMoe, 2, {zero(2)}},
+        Split{"RecomputedZero1OnTwo",
+              Architecture::kSteppedMoe,
+              2,
+              {zero(1), "activation_checkpointing.policy=all"}},
+        Split{"RecomputedVanillaZero2OnTwo",
+              Architecture::kVanillaMoe,
+              2,
+              {zero(2), "activation_checkpointing.policy=all"}},
+        Split{"ClippedHardInGroupsOfTwo",
+              Architecture::kDense,
+              4,
+              {zero(1), kGroupsOfTwo, "optimizer.clip_norm=0.01"}},
         Split{"DenseZero1OnTwo", Architecture::kDense, 2, {zero(1)}},
         Split{"DenseZero2OnFour", Architecture::kDense, 4, {zero(2)}}),
     [](const ::testing::TestParamInfo<Split>& split) { return split.param.name; });

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <functional>
 
+#include "process_group_support.h"
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/model/checkpoint_reader.h"
+#include "smoe/train/join_job.h"
 #include "smoe/train/trainer.h"
 #include "train_test_support.h"
 
@@ -124,6 +129,111 @@ TEST(DryRun, FindsADeviceThatIsNotThere) {
   TrainConfig config = testing::tiny_run(folder.path());
   config.device = "cuda:63";
   EXPECT_THAT(error_of<ConfigError>(config, fast()), HasSubstr("cuda"));
+}
+
+// torchrun's variables of rank 0 of `world_size` processes on this node, for as long as the object lives.
+class AsRankZero {
+ public:
+  explicit AsRankZero(int world_size) {
+    for (const auto& [name, value] : testing::loopback_ranks(world_size).front()) {
+      names_.push_back(name);
+      ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+    }
+  }
+  ~AsRankZero() {
+    for (const std::string& name : names_) ::unsetenv(name.c_str());
+  }
+  AsRankZero(const AsRankZero&) = delete;
+  AsRankZero& operator=(const AsRankZero&) = delete;
+
+ private:
+  std::vector<std::string> names_;
+};
+
+std::string refusal_of_job(const TrainConfig& config) {
+  try {
+    join_job(config);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Refusal {
+  std::string name;
+  int world_size = 2;
+  std::function<void(TrainConfig&)> change;
+  std::string message;
+};
+
+void PrintTo(const Refusal& refusal, std::ostream* stream) { *stream << refusal.name; }
+
+class RefusedJob : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedJob, IsRefusedByTheDryRunInTheSameWords) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  GetParam().change(config);
+  const AsRankZero variables(GetParam().world_size);
+  EXPECT_THAT(refusal_of_job(config), HasSubstr(GetParam().message));
+  EXPECT_EQ(error_of<ConfigError>(config, fast()), refusal_of_job(config));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, RefusedJob,
+    ::testing::Values(Refusal{"BatchSmallerThanTheJob", 5, [](TrainConfig&) {},
+                              "batch_size is 4, fewer sequences than the 5 processes"},
+                      Refusal{"GroupsThatDoNotDivide", 4,
+                              [](TrainConfig& config) { config.distributed.shard_group_size = 3; },
+                              "shard_group_size is 3, which does not divide the 4 processes"},
+                      Refusal{"GroupLargerThanTheJob", 2,
+                              [](TrainConfig& config) { config.distributed.shard_group_size = 4; },
+                              "shard_group_size is 4, which does not divide the 2 processes"},
+                      Refusal{"NcclOnTheCpu", 2,
+                              [](TrainConfig& config) {
+                                config.distributed.backend = CommunicationBackend::kNccl;
+                              },
+                              "distributed.backend is nccl"},
+                      Refusal{"GlooOnGpus", 2,
+                              [](TrainConfig& config) {
+                                config.distributed.backend = CommunicationBackend::kGloo;
+                                config.device = "cuda";
+                              },
+                              "distributed.backend is gloo"},
+                      Refusal{"OneGpuForAll", 2, [](TrainConfig& config) { config.device = "cuda:0"; },
+                              "2 processes run on this node and would share that GPU"}),
+    [](const ::testing::TestParamInfo<Refusal>& refusal) { return refusal.param.name; });
+
+TEST(DryRunOfAJob, FindsHalfALauncher) {
+  const testing::TemporaryFolder folder;
+  const TrainConfig config = testing::tiny_run(folder.path());
+  ::setenv("RANK", "0", 1);
+  EXPECT_THAT(error_of<ConfigError>(config, fast()), HasSubstr("but not WORLD_SIZE"));
+  ::unsetenv("RANK");
+}
+
+TEST(DryRunOfAJob, SaysHowAStepIsCutUp) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  config.num_threads = 0;
+  const AsRankZero variables(3);
+  const std::string text = describe_run(config, fast());
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("processes       3, 3 of them on this node; 1 or 2 sequences of a step each, "
+                              "2 at a time; device cpu"),
+                    HasSubstr("batch_size 4 is no multiple of 3 processes"),
+                    HasSubstr("in each of 3 processes: zero_stage 1, shards over 3")));
+  const int64_t threads = std::max<int64_t>(available_cores() / 3, 1);
+  EXPECT_THAT(text, HasSubstr(fmt::format("{} CPU threads each", threads)));
+}
+
+TEST(DryRunOfAJob, TakesShardGroupsForNothingWhereNothingIsSharedOut) {
+  const testing::TemporaryFolder folder;
+  TrainConfig config = testing::tiny_run(folder.path());
+  config.distributed.zero_stage = 0;
+  config.distributed.shard_group_size = 3;
+  const AsRankZero variables(4);
+  EXPECT_THAT(describe_run(config, fast()), HasSubstr("zero_stage 0, shards over 1"));
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ class DataParallel {
   // After the last one: waits until the gradients of this process's slices are sums over all processes.
   void finish_gradients();
 
+  // Whether the gradients that this process has sent since zero_gradients() had numbers only, as far as their
+  // sum tells: after the sum over processes nobody can say where a NaN came from. On its own: always true.
+  bool own_gradients_are_finite() const;
+
   // Sum over the processes that hold the other parts of the parameters.
   void sum_over_shards(const at::Tensor& value, const std::string& name) const;
   // Makes the updated slices of all processes known to all.
@@ -85,7 +89,7 @@ class DataParallel {
   void broadcast_parameters();
 
  private:
-  void form_groups(int64_t shard_group_size);
+  void form_groups(const DistributedConfig& config);
   void hold_whole_parameters();
   void hold_shards(int64_t bucket_elements);
 

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@ struct StepLosses {
   int64_t processed_tokens = 0;            // tokens of all replicas
   at::Tensor load_LE;                      // int64, segments that selected each expert; stepped_moe only
   std::array<bool, 2> signals = {};        // SIGINT and SIGTERM have reached a process of the job
+  // What was not finite in this process's own passes; empty: nothing. Then the loss, which is a sum over all,
+  // is not finite either.
+  std::string own_failure;
 };
 
 class GradientAccumulator {
@@ -102,6 +106,8 @@ class GradientAccumulator {
   at::Tensor auxiliary_loss(const ModelOutput& output, const Pass& pass, const SelectionControls& controls,
                             Totals& totals) const;
   void run_pass(const Batch& batch, const Pass& pass, const StepPosition& at, Totals& totals);
+  void try_to(const std::function<void()>& work, Totals& totals) const;
+  void make_up_for_failure(Totals& totals) const;
   void read_losses(const Batch& batch, const std::vector<Pass>& all_passes, const Totals& totals,
                    StepLosses& losses) const;
   void add_to_panels(const RoutingPlan& plan, const ModelInput& input,

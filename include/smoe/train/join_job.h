@@ -19,6 +19,12 @@ std::string device_of_process(const std::string& device, const LaunchInfo& launc
 // CPU threads of a process: `num_threads`, or for 0 its share of the cores it may use.
 int64_t threads_of_process(int64_t num_threads, const LaunchInfo& launch);
 
+// What a job of several processes refuses, as far as config and launcher tell before it has met: a batch
+// smaller than the job, shard groups that do not divide it, a backend that does not fit the device, processes
+// that would share a GPU. Throws ConfigError, the same on all processes of a node. Nothing is refused of a
+// process on its own.
+void check_job(const TrainConfig& config, const LaunchInfo& launch);
+
 // Meets the other processes that the launcher started and sets up logging: only rank 0 writes to the console,
 // but for errors. Throws ConfigError naming rank and key if a process has another config or code version than
 // rank 0. A process on its own gets Communicator::single().

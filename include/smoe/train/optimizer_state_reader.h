@@ -29,7 +29,8 @@ class OptimizerStateReader {
   // Copies the range of `slice` into its values. Throws CheckpointError if the saved pieces leave a gap.
   void read(const StateSlice& slice) const;
 
-  // Throws CheckpointError unless there are both moments of every trained parameter, in its shape.
+  // Throws CheckpointError unless there are both moments of every trained parameter, and its master if it is
+  // of a half type, whole and in its shape.
   void check_fits(const std::vector<NamedParameter>& parameters) const;
 
   // Restores what `optimizer` holds. Throws CheckpointError listing missing, surplus and misshapen tensors.
@@ -50,6 +51,9 @@ class OptimizerStateReader {
   void add_whole(const SafetensorsFile& file);
   void add_pieces(const SafetensorsFile& file);
   void add(const std::string& name, std::vector<int64_t> shape, Piece piece);
+  std::vector<Piece> pieces_in_order(const std::string& name) const;
+  void check_covered(const std::string& name) const;
+  [[noreturn]] void refuse_gap(const std::string& name, int64_t done, int64_t end) const;
 
   std::filesystem::path checkpoint_;
   std::map<std::string, SavedTensor> tensors_;

@@ -94,6 +94,7 @@ class Trainer {
   StepResult step();
   StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);
   void check_finite(const StepLosses& losses, double gradient_norm);
+  std::string describe_origin(const StepLosses& losses) const;
   void check_spike(double loss);
   std::string first_non_finite_tensor() const;
   std::string describe_failure(const std::string& tensor);
