@@ -138,7 +138,9 @@ ExportSummary export_streaming_package(const fs::path& path, const fs::path& out
                             [&](const std::string& name) { return file.tensor(name); }};
   check_has_experts(source.config, checkpoint.string());
   AtomicFolder folder(out);
-  for (const char* name : {"config.yaml", "tokenizer.model", "tokenizer.json", "chat_template.yaml"}) {
+  // A tokenizer.json does not say what BOS and EOS are: special_tokens_map.json beside it does.
+  for (const char* name : {"config.yaml", "tokenizer.model", "tokenizer.json", "special_tokens_map.json",
+                           "chat_template.yaml"}) {
     if (fs::is_regular_file(checkpoint / name))
       fs::copy_file(checkpoint / name, folder.temporary_path() / name);
   }

@@ -5,7 +5,9 @@
 
 #include <fstream>
 
+#include "chat_test_support.h"
 #include "infer/streaming_test_support.h"
+#include "interchange/interchange_test_support.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/json.h"
@@ -141,6 +143,22 @@ TEST(StreamingExport, RefusesADenseModel) {
   EXPECT_THROW(export_streaming_package(model, folder / "package", ExpertEncoding::kFloat32),
                CheckpointError);
   EXPECT_FALSE(std::filesystem::exists(folder / "package"));
+}
+
+TEST(StreamingExport, KeepsWhatNamesBosAndEosOfATokenizerJson) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path tokenizer = testing::write_chat_tokenizer(folder / "tokenizer");
+  ModelConfig config = testing::tiny_config(Architecture::kSteppedMoe);
+  config.vocab_size = 263;
+  testing::write_checkpoint(folder / "checkpoint", testing::tiny_model(config), tokenizer);
+  std::filesystem::copy_file(folder / "tokenizer/special_tokens_map.json",
+                             folder / "checkpoint/special_tokens_map.json");
+  export_streaming_package(folder / "checkpoint", folder / "package", ExpertEncoding::kFloat32);
+  const StreamingPackage package(folder / "package");
+  package.verify_files();
+  const auto streamed = load_tokenizer(package.tokenizer_path().value());
+  EXPECT_EQ(streamed->bos_id(), testing::kBeginOfText);
+  EXPECT_EQ(streamed->eos_id(), testing::kEndOfText);
 }
 
 }  // namespace
