@@ -81,6 +81,24 @@ std::vector<Line> make_lines(const ModelConfig& config, const LatencyHardware& h
   return lines;
 }
 
+bool has_hit_rate(const LatencyRow& row, double hit_rate) { return std::abs(row.hit_rate - hit_rate) < 1e-9; }
+
+// A panel without points would be an error of gnuplot that says nothing.
+void check_plotted(const std::vector<LatencyRow>& rows, const LatencyPlotOptions& options) {
+  SMOE_CHECK(ConfigError,
+             std::ranges::any_of(rows, [&](const auto& row) { return has_hit_rate(row, options.hit_rate); }),
+             "the plot shows hit rate {:g}, which is not simulated: name one of --hit-rates with "
+             "--plot-hit-rate, or add it to --hit-rates",
+             options.hit_rate);
+  SMOE_CHECK(
+      ConfigError,
+      std::ranges::any_of(rows, [&](const auto& row) { return row.decode_tokens == options.decode_tokens; }),
+      "the plot shows {} decoded tokens, which are not simulated: name one of --tokens with --plot-tokens, "
+      "or "
+      "add it to --tokens",
+      options.decode_tokens);
+}
+
 // The rows of one panel, line by line, as gnuplot data blocks and plot clauses.
 std::string panel(const std::vector<LatencyRow>& rows, const std::string& name, bool against_length,
                   const LatencyPlotOptions& options) {
@@ -92,8 +110,8 @@ std::string panel(const std::vector<LatencyRow>& rows, const std::string& name, 
   for (size_t i = 0; i < lines.size(); ++i) {
     data += fmt::format("${}{} << EOD\n", name, i);
     for (const LatencyRow& row : rows) {
-      const bool shown = against_length ? std::abs(row.hit_rate - options.hit_rate) < 1e-9
-                                        : row.decode_tokens == options.decode_tokens;
+      const bool shown =
+          against_length ? has_hit_rate(row, options.hit_rate) : row.decode_tokens == options.decode_tokens;
       if (row.line != lines[i] || !shown) continue;
       data +=
           fmt::format("{} {}\n", against_length ? real(row.decode_tokens) : row.hit_rate, row.ms_per_token);
@@ -167,6 +185,7 @@ std::string latency_csv(const std::vector<LatencyRow>& rows) {
 }
 
 void plot_latency(const std::vector<LatencyRow>& rows, const LatencyPlotOptions& options) {
+  check_plotted(rows, options);
   const std::string common =
       "set ylabel 'ms a token'\nset logscale y\nset yrange [5:]\nset grid lc rgb '#dddddd'\nset key off\n";
   const std::string script =
@@ -176,7 +195,7 @@ void plot_latency(const std::vector<LatencyRow>& rows, const LatencyPlotOptions&
       fmt::format("unset logscale x\nset key outside right top\nset xlabel 'hit rate ({} tokens)'\n",
                   options.decode_tokens) +
       panel(rows, "rate", false, options) + "unset multiplot\n";
-  write_gnuplot_svg(options.out, script, {1400, 560});
+  write_gnuplot(options.out, script, {1400, 560});
 }
 
 }  // namespace smoe

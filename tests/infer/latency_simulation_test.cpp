@@ -115,6 +115,22 @@ TEST_F(PhoneTest, WritesOneCsvLineForEveryPoint) {
   EXPECT_GT(std::filesystem::file_size(folder / "plot.svg"), 5000U);
 }
 
+TEST_F(PhoneTest, RefusesToPlotWhatIsNotSimulated) {
+  const testing::TemporaryFolder folder;
+  const auto problem = [&](double hit_rate, int64_t tokens) -> std::string {
+    try {
+      plot_latency(rows, {folder / "plot.svg", "title", hit_rate, tokens});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(problem(0.35, 64).find("hit rate 0.35"), std::string::npos);
+  EXPECT_NE(problem(0.35, 64).find("--plot-hit-rate"), std::string::npos);
+  EXPECT_NE(problem(0.4, 1024).find("--plot-tokens"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "plot.svg"));
+}
+
 TEST_F(PhoneTest, RefusesOptionsOutOfRange) {
   options.hit_rates = {1.5};
   EXPECT_THROW(run_latency_study(config, hardware, options), ConfigError);
