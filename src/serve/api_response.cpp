@@ -31,17 +31,31 @@ AnswerWriter::AnswerWriter(const ApiRequest& request, const Tokenizer& tokenizer
       tokenizer_(tokenizer),
       id_(random_id(kind_ == ApiKind::kChat ? "chatcmpl" : "cmpl")),
       created_(static_cast<int64_t>(std::time(nullptr))),
-      prompt_tokens_(std::ssize(request.generation.prompt)) {}
+      prompt_tokens_(std::ssize(request.generation.prompt)) {
+  if (request.generation.continues_text) previous_token_ = request.generation.prompt.back();
+}
 
 void AnswerWriter::add(const ServeEvent& event) {
   text_ += event.text;
   if (event.token) ++num_tokens_;
   if (event.token && with_logprobs_) token_entries_.push_back(token_entry(event));
+  if (event.token) previous_token_ = event.token;
   if (event.finish) finish_reason_ = reason_of(*event.finish);
 }
 
+// What the token adds to the text before it: decoded by itself, a SentencePiece token loses its space.
+std::string AnswerWriter::token_text(int32_t token) const {
+  if (previous_token_) {
+    const std::string before = tokenizer_.decode({*previous_token_}, true);
+    const std::string both = tokenizer_.decode({*previous_token_, token}, true);
+    // Bytes of one character decode to something else together.
+    if (both.starts_with(before)) return both.substr(before.size());
+  }
+  return tokenizer_.decode({token}, true);
+}
+
 nlohmann::json AnswerWriter::token_entry(const ServeEvent& event) const {
-  const std::string text = tokenizer_.decode({*event.token}, true);
+  const std::string text = token_text(*event.token);
   nlohmann::json bytes = nlohmann::json::array();
   for (const char byte : text) bytes.push_back(static_cast<unsigned char>(byte));
   return {{"token", text},
@@ -114,7 +128,7 @@ std::string AnswerWriter::chunk(const ServeEvent& event) const {
     } else {
       choice["text"] = event.text;
     }
-    if (has_logprob) choice["logprobs"] = logprobs(nlohmann::json::array({token_entry(event)}));
+    if (has_logprob) choice["logprobs"] = logprobs(nlohmann::json::array({token_entries_.back()}));
     lines += data_line(std::move(choice));
   }
   if (event.finish) {

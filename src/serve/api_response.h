@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "smoe/data/tokenizer.h"
@@ -21,7 +22,7 @@ class AnswerWriter {
   // The complete answer, after the last event.
   nlohmann::json whole() const;
 
-  // What a stream sends as one `data:` line each, all of them together for one event.
+  // What a stream sends as one `data:` line each, all of them together for the event that was added last.
   std::string first_chunk() const;  // a chat says its role first; else empty
   std::string chunk(const ServeEvent& event) const;
   std::string usage_chunk() const;  // empty unless asked for
@@ -33,6 +34,7 @@ class AnswerWriter {
   nlohmann::json usage() const;
   nlohmann::json logprobs(const nlohmann::json& tokens) const;
   nlohmann::json token_entry(const ServeEvent& event) const;
+  std::string token_text(int32_t token) const;
   std::string data_line(nlohmann::json choice) const;
 
   ApiKind kind_;
@@ -45,6 +47,7 @@ class AnswerWriter {
   int64_t prompt_tokens_;
   int64_t num_tokens_ = 0;
   std::string text_;
+  std::optional<int32_t> previous_token_;  // before the next one: how a text begins depends on it
   nlohmann::json token_entries_ = nlohmann::json::array();
   std::string finish_reason_;
 };
