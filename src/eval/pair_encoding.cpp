@@ -51,13 +51,14 @@ Request PairEncoder::encode(const TextPair& pair, const std::string& where) {
     const std::string continuation = pair.context.substr(context.size()) + pair.continuation;
     const std::vector<int32_t> whole = encode_text(std::string(context) + continuation);
     request.context = encode_text(context);
-    if (request.context.empty()) request.context = {prefix_token()};
     if (whole.size() > request.context.size()) {
       request.continuation.assign(whole.begin() + std::ssize(request.context), whole.end());
     } else {
       request.continuation = tokenizer_.encode(continuation);
       ++counts_.empty_continuations;
     }
+    // A context of white space alone is all in the continuation.
+    if (request.context.empty()) request.context = {prefix_token()};
   }
   finish(request, pair.continuation, where);
   return request;

@@ -64,6 +64,15 @@ TEST(PairEncoder, AnEmptyContextIsThePrefixToken) {
               HasSubstr("neither BOS nor EOS"));
 }
 
+TEST(PairEncoder, AContextOfWhiteSpaceAloneLosesNoTokenOfTheContinuation) {
+  const ByteTokenizer tokenizer;
+  PairEncoder encoder(tokenizer, BosPolicy::kNever, 100);
+  const Request request = encoder.encode({"  ", "xyz"}, "");
+  EXPECT_EQ(request.context, Ids{1});
+  EXPECT_EQ(request.continuation, byte_ids("  xyz"));
+  EXPECT_EQ(encoder.counts().empty_continuations, 0);
+}
+
 TEST(PairEncoder, OverlongContextsLoseTheirLeftAndAreCounted) {
   const ByteTokenizer tokenizer;
   PairEncoder encoder(tokenizer, BosPolicy::kAuto, 4);
