@@ -32,7 +32,7 @@ Run read_run(const std::filesystem::path& file) {
 
 // The rows of a task by their line in the data file.
 std::map<int64_t, nlohmann::json> read_samples(const Run& run, const std::string& task) {
-  const nlohmann::json& entry = run.results["tasks"][task];
+  const nlohmann::json& entry = run.results.at("tasks").at(task);
   SMOE_CHECK(DataError, entry.contains("samples"),
              "{}: task {} was run without a log of its rows; run it again with --samples", run.file.string(),
              task);
@@ -82,8 +82,8 @@ void compare_task(const Run& a, const Run& b, const std::string& task, const std
                   Comparison& comparison) {
   const auto samples_a = read_samples(a, task);
   const auto samples_b = read_samples(b, task);
-  for (const auto& [metric, entry] : a.results["tasks"][task]["metrics"].items()) {
-    if (!b.results["tasks"][task]["metrics"].contains(metric)) continue;
+  for (const auto& [metric, entry] : a.results.at("tasks").at(task).at("metrics").items()) {
+    if (!b.results.at("tasks").at(task).at("metrics").contains(metric)) continue;
     for (const auto& [budget_a, budget_b] : pairs) {
       MetricSeries series_a;
       series_a.exponential = entry.at("exponential");
@@ -108,20 +108,20 @@ void compare_task(const Run& a, const Run& b, const std::string& task, const std
 }
 
 void warn_of_differences(const Run& a, const Run& b, Comparison& comparison) {
-  for (const auto& [key, value] : a.results["context"].items()) {
+  for (const auto& [key, value] : a.results.at("context").items()) {
     // Different weights are what a comparison is for.
     if (key.starts_with("checkpoint") || key == "num_threads" || key == "batch_tokens" || key == "device") {
       continue;
     }
-    const nlohmann::json& other = b.results["context"].value(key, nlohmann::json());
+    const nlohmann::json& other = b.results.at("context").value(key, nlohmann::json());
     if (other != value) {
       comparison.warnings.push_back(fmt::format("{} differs: {} and {}", key, value.dump(), other.dump()));
     }
   }
-  for (const auto& [name, task] : a.results["tasks"].items()) {
-    if (!b.results["tasks"].contains(name)) continue;
+  for (const auto& [name, task] : a.results.at("tasks").items()) {
+    if (!b.results.at("tasks").contains(name)) continue;
     for (const char* key : {"task_config_sha256", "data_sha256", "num_fewshot"}) {
-      if (task[key] != b.results["tasks"][name][key]) {
+      if (task.at(key) != b.results.at("tasks").at(name).at(key)) {
         comparison.warnings.push_back(fmt::format("{}: {} differs", name, key));
       }
     }
@@ -135,21 +135,31 @@ std::string cell(const ComparedMetric& metric, const Estimate& estimate, bool wi
                      scale * estimate.value, digits, scale * estimate.standard_error, digits);
 }
 
+Comparison compare_runs(const Run& run_a, const Run& run_b, const ComparisonOptions& options) {
+  const std::vector<BudgetPair> pairs = budget_pairs(run_a, run_b, options);
+  Comparison comparison;
+  warn_of_differences(run_a, run_b, comparison);
+  for (const auto& [task, entry] : run_a.results.at("tasks").items()) {
+    if (run_b.results.at("tasks").contains(task)) compare_task(run_a, run_b, task, pairs, comparison);
+  }
+  SMOE_CHECK(DataError, !comparison.metrics.empty(), "{} and {} have no scored task in common",
+             run_a.file.string(), run_b.file.string());
+  return comparison;
+}
+
 }  // namespace
 
 Comparison compare_evaluations(const std::filesystem::path& a, const std::filesystem::path& b,
                                const ComparisonOptions& options) {
-  const Run run_a = read_run(a);
-  const Run run_b = read_run(b);
-  const std::vector<BudgetPair> pairs = budget_pairs(run_a, run_b, options);
-  Comparison comparison;
-  warn_of_differences(run_a, run_b, comparison);
-  for (const auto& [task, entry] : run_a.results["tasks"].items()) {
-    if (run_b.results["tasks"].contains(task)) compare_task(run_a, run_b, task, pairs, comparison);
+  try {
+    return compare_runs(read_run(a), read_run(b), options);
+  } catch (const nlohmann::json::exception& error) {
+    // A key that is missing or of another type: the files were edited, or written by something else.
+    throw DataError(
+        fmt::format("{} or {}, or the log of rows of one of them, is not as smoe-eval writes it: {}; "
+                    "run the evaluation again",
+                    a.string(), b.string(), error.what()));
   }
-  SMOE_CHECK(DataError, !comparison.metrics.empty(), "{} and {} have no scored task in common", a.string(),
-             b.string());
-  return comparison;
 }
 
 std::string to_terminal_table(const Comparison& comparison) {

@@ -92,5 +92,20 @@ TEST_F(Comparisons, WhatCannotBeComparedIsRefusedWithTheRemedy) {
       HasSubstr("other.json"));
 }
 
+TEST_F(Comparisons, ResultsThatWereEditedAreNamed) {
+  run("a", model_, 4, true);
+  const nlohmann::json results = read_json_file(file("a"));
+  for (const char* key : {"/budgets/0/name", "/tasks/arc_easy/metrics", "/tasks/arc_easy/data_sha256",
+                          "/tasks/arc_easy/metrics/acc/exponential"}) {
+    nlohmann::json edited = results;
+    const nlohmann::json::json_pointer place(key);
+    edited[place.parent_pointer()].erase(place.back());
+    write_json_atomically(file("edited"), edited);
+    EXPECT_THAT(error_text<DataError>([&] { compare_evaluations(file("edited"), file("a"), {}); }),
+                AllOf(HasSubstr("edited.json"), HasSubstr("not as smoe-eval writes it")))
+        << key;
+  }
+}
+
 }  // namespace
 }  // namespace smoe
