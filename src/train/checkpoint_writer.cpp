@@ -85,10 +85,11 @@ PartReport write_part(const std::vector<TensorFile>& files, const fs::path& fold
   return report;
 }
 
+// The error may name a path that is no UTF-8; the others must hear of it all the same.
 std::string to_text(const PartReport& report) {
   return nlohmann::json(
              {{"error", report.error}, {"bytes", report.num_bytes}, {"checksums", report.checksums}})
-      .dump();
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 PartReport part_report_from_text(const std::string& text) {

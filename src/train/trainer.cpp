@@ -159,8 +159,7 @@ TrainOutcome Trainer::run() {
   const StopSignal stop;
   stop_ = &stop;
   spdlog::info("training from step {} to {} in {}", state_.step, config_.steps, folder_.path().string());
-  validate_if_due();  // a signal may have come between a step and its validation
-  evaluate_if_due();
+  if (validate_or_roll_back()) evaluate_if_due();  // a signal may have come between a step and these
   while (state_.step < config_.steps) {
     const auto start = std::chrono::steady_clock::now();
     const std::optional<StepResult> made = step_or_roll_back();
@@ -176,7 +175,7 @@ TrainOutcome Trainer::run() {
     if (is_report_step(state_.step)) report_step(result);
     checkpoints_.poll();
     if (const int signal = agreed_signal(result.losses); signal != 0) return stop_early(signal);
-    validate_if_due();
+    if (!validate_or_roll_back()) continue;
     evaluate_if_due();
     if (state_.step % config_.checkpoint.every_steps == 0 && state_.step < config_.steps) save();
   }
@@ -287,6 +286,7 @@ void Trainer::validate_if_due() {
     ValidationReport report = validation_.run(model_, *all_);
     report.step = state_.step;
     report.tokens = state_.tokens;
+    check_finite(report);
     if (const double loss = report.mean_loss();
         !state_.best_validation_loss || loss < *state_.best_validation_loss) {
       state_.best_validation_loss = loss;

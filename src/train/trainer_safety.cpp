@@ -17,6 +17,8 @@ class LossSpike : public NumericError {
   using NumericError::NumericError;
 };
 
+constexpr const char* kNoUpdate = "No update was made and nothing was saved.";
+
 bool is_finite(const Model& model) {
   for (const NamedParameter& parameter : model.parameters()) {
     if (!at::isfinite(parameter.tensor.detach()).all().item<bool>()) return false;
@@ -48,18 +50,17 @@ StepLosses Trainer::accumulate_gradients(const Batch& batch, std::vector<RouterS
     return accumulator_.accumulate(batch, at, statistics);
   } catch (const NumericError& error) {
     // Of a process on its own: several fail together, below.
-    throw NumericError(
-        fmt::format("step {}: {}\n{}", at.step, error.what(), describe_failure(first_non_finite_tensor())));
+    throw NumericError(fmt::format("step {}: {}\n{}", at.step, error.what(),
+                                   describe_failure(first_non_finite_tensor(), kNoUpdate)));
   }
 }
 
 // Which processes of a job brought in what is not finite, which the sums over all no longer tell.
-std::string Trainer::describe_origin(const StepLosses& losses) const {
+std::string Trainer::describe_origin(const std::string& own_failure) const {
   if (!parallel_->is_distributed()) return {};
   constexpr size_t kMostNamed = 4;
-  std::string own = losses.own_failure;
-  if (own.empty() && !parallel_->own_gradients_are_finite()) own = "gradients of its own passes";
-  const std::vector<std::string> of_all = all_->all_gather_strings(own, "origin of what is not finite");
+  const std::vector<std::string> of_all =
+      all_->all_gather_strings(own_failure, "origin of what is not finite");
   std::vector<std::string> origins;
   for (size_t rank = 0; rank < of_all.size(); ++rank) {
     if (!of_all[rank].empty()) origins.push_back(fmt::format("rank {}: {}", rank, of_all[rank]));
@@ -76,7 +77,9 @@ std::string Trainer::describe_origin(const StepLosses& losses) const {
 void Trainer::check_finite(const StepLosses& losses, double gradient_norm) {
   const double total = losses.loss + losses.balance_loss + losses.router_z_loss;
   if (std::isfinite(total) && std::isfinite(gradient_norm)) return;
-  const std::string origin = describe_origin(losses);
+  std::string own = losses.own_failure;
+  if (own.empty() && !parallel_->own_gradients_are_finite()) own = "gradients of its own passes";
+  const std::string origin = describe_origin(own);
   const std::vector<std::string> tensors =
       all_->all_gather_strings(first_non_finite_tensor(), "tensor that is not finite");
   const auto culprit =
@@ -84,7 +87,29 @@ void Trainer::check_finite(const StepLosses& losses, double gradient_norm) {
   throw NumericError(
       fmt::format("step {}: loss {}, auxiliary losses {} and {}, gradient norm {}: not finite.\n{}{}",
                   state_.step + 1, losses.loss, losses.balance_loss, losses.router_z_loss, gradient_norm,
-                  origin, describe_failure(culprit == tensors.end() ? "" : *culprit)));
+                  origin, describe_failure(culprit == tensors.end() ? "" : *culprit, kNoUpdate)));
+}
+
+// The update before may have broken the model, which a validation notices ahead of the next step.
+void Trainer::check_finite(const ValidationReport& report) {
+  if (std::isfinite(report.mean_loss())) return;
+  const std::string origin = parallel_->is_distributed()  ? describe_origin(report.own_failure)
+                             : report.own_failure.empty() ? ""
+                                                          : report.own_failure + "\n";
+  throw NumericError(fmt::format("validation after step {}: mean loss {}: not finite.\n{}{}", state_.step,
+                                 report.mean_loss(), origin,
+                                 describe_failure(first_non_finite_tensor(), "Nothing was saved since.")));
+}
+
+bool Trainer::validate_or_roll_back() {
+  try {
+    validate_if_due();
+    return true;
+  } catch (const NumericError& error) {
+    if (config_.safety.on_non_finite != NonFiniteAction::kRollback) throw;
+    roll_back(error.what());
+    return false;
+  }
 }
 
 // Empty if there is none among the parameters and this process's share of the gradients.
@@ -96,15 +121,15 @@ std::string Trainer::first_non_finite_tensor() const {
   return gradient.empty() ? "" : "gradient of " + gradient;
 }
 
-std::string Trainer::describe_failure(const std::string& tensor) {
+std::string Trainer::describe_failure(const std::string& tensor, const char* outcome) {
   checkpoints_.settle();  // one may just be getting complete
   const int64_t saved_step = checkpoints_.saved_step();
   const std::string last = saved_step > 0 ? fmt::format("The checkpoint of step {} is untouched.", saved_step)
                                           : "There is no checkpoint yet.";
   return fmt::format(
-      "First tensor with NaN or infinity: {}. No update was made and nothing was saved. {} A lower "
-      "optimizer.learning_rate, a longer schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
-      tensor.empty() ? "none among parameters and gradients (a sum overflowed)" : tensor, last);
+      "First tensor with NaN or infinity: {}. {} {} A lower optimizer.learning_rate, a longer "
+      "schedule.warmup_steps or loss.z_loss_weight > 0 may help.",
+      tensor.empty() ? "none among parameters and gradients (a sum overflowed)" : tensor, outcome, last);
 }
 
 // A step that is taken out by a rollback never enters the window: the window is restored with the rest.

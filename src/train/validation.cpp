@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <numeric>
 #include <optional>
 
 #include "smoe/core/error.h"
@@ -21,6 +23,7 @@ struct Validation::Tally {
   std::vector<RouterStatistics> statistics;  // a budget; empty without segment routing
   std::vector<double> nesting_sums;          // a pair of neighbouring budgets, times segments
   double num_segments = 0.0;
+  std::string failure;  // of this process's rows
 
   void sum_over_processes(Communicator& all);
 };
@@ -91,6 +94,32 @@ int64_t Validation::first_segment(const ValidationData& data, const RankRange& r
   return of_all.narrow(0, 0, all.rank()).sum().item<int64_t>();
 }
 
+// All budgets of a few rows.
+void Validation::run_rows(const Model& model, const Batch& rows, SelectionControls& controls, Tally& tally,
+                          std::vector<double>& sums) const {
+  at::Tensor smaller_QLE;
+  int64_t num_segments = 0;
+  for (size_t budget = 0; budget < sums.size(); ++budget) {
+    const ModelInput input = make_model_input(
+        rows, config_.model.routing.segment_length,
+        std::vector<int64_t>(static_cast<size_t>(rows.num_rows()), static_cast<int64_t>(budget)),
+        model.device());
+    const ModelOutput output = model.forward(input, controls);
+    sums[budget] += cross_entropy_sum(output, rows, model, config_.loss.head_chunk_tokens);
+    if (!output.plan) continue;
+    num_segments = input.segments.num_segments();
+    const double segments = static_cast<double>(num_segments);
+    tally.statistics[budget].add(*output.plan, input.segments);
+    if (budget > 0) {
+      tally.nesting_sums[budget - 1] += segments * nesting_ratio(smaller_QLE, output.plan->mask_QLE);
+    } else {
+      tally.num_segments += segments;
+    }
+    smaller_QLE = output.plan->mask_QLE;
+  }
+  controls.first_segment += num_segments;
+}
+
 SourceValidation Validation::run_source(const Model& model, size_t source, Communicator& all,
                                         Tally& tally) const {
   const ValidationData& data = *sources_[source];
@@ -107,34 +136,25 @@ SourceValidation Validation::run_source(const Model& model, size_t source, Commu
   // Segments are numbered within the source, so that no random mask depends on the micro-batch size.
   SelectionControls controls;
   controls.first_segment = first_segment(data, own, all);
-  for (int64_t begin = own.begin; begin < own.end; begin += config_.micro_batch_size) {
-    const Batch rows = data.rows(begin, std::min(config_.micro_batch_size, own.end - begin));
-    result.num_targets += rows.num_targets();
-    at::Tensor smaller_QLE;
-    int64_t num_segments = 0;
-    for (int64_t budget = 0; budget < num_budgets; ++budget) {
-      const ModelInput input = make_model_input(
-          rows, config_.model.routing.segment_length,
-          std::vector<int64_t>(static_cast<size_t>(rows.num_rows()), budget), model.device());
-      const ModelOutput output = model.forward(input, controls);
-      sums[static_cast<size_t>(budget)] +=
-          cross_entropy_sum(output, rows, model, config_.loss.head_chunk_tokens);
-      if (!output.plan) continue;
-      num_segments = input.segments.num_segments();
-      const double segments = static_cast<double>(num_segments);
-      tally.statistics[static_cast<size_t>(budget)].add(*output.plan, input.segments);
-      if (budget > 0) {
-        tally.nesting_sums[static_cast<size_t>(budget - 1)] +=
-            segments * nesting_ratio(smaller_QLE, output.plan->mask_QLE);
-      } else {
-        tally.num_segments += segments;
-      }
-      smaller_QLE = output.plan->mask_QLE;
+  try {
+    for (int64_t begin = own.begin; begin < own.end; begin += config_.micro_batch_size) {
+      const Batch rows = data.rows(begin, std::min(config_.micro_batch_size, own.end - begin));
+      result.num_targets += rows.num_targets();
+      run_rows(model, rows, controls, tally, sums);
+      if (progress) progress->advance(rows.num_rows());
     }
-    controls.first_segment += num_segments;
-    if (progress) progress->advance(rows.num_rows());
+  } catch (const NumericError& error) {
+    // The others wait for the sums, and learn of it by them.
+    tally.failure = error.what();
+    sums.assign(sums.size(), std::numeric_limits<double>::quiet_NaN());
+    result.num_targets = std::max<int64_t>(result.num_targets, 1);
   }
-  if (all.world_size() > 1) sum_counts(all, result, sums);
+  if (all.world_size() > 1) {
+    const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+    if (tally.failure.empty() && !std::isfinite(total))
+      tally.failure = fmt::format("its share of the loss of source {} is {}", result.name, total);
+    sum_counts(all, result, sums);
+  }
   const double targets = static_cast<double>(result.num_targets);
   SMOE_CHECK(DataError, targets > 0.0, "validation source {}: its first {} rows have no target token",
              result.name, num_rows);
@@ -162,6 +182,7 @@ ValidationReport Validation::run(const Model& model, Communicator& all) const {
     report.sources.push_back(run_source(model, source, all, tally));
   }
   tally.sum_over_processes(all);
+  report.own_failure = tally.failure;
   for (const RouterStatistics& statistics : tally.statistics) report.panels.push_back(statistics.panel());
   for (const double sum : tally.nesting_sums) report.nesting.push_back(sum / tally.num_segments);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

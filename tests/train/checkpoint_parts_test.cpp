@@ -206,8 +206,10 @@ std::vector<std::string> save_together(const TrainConfig& config, const fs::path
     threads.emplace_back([&, rank] {
       CheckpointWriterOptions options;
       options.group = std::make_shared<ThreadGroup>(map, rank, world_size);
-      if (rank == broken_rank)
-        options.before_file = [](const fs::path& path) { throw Error(path.string() + ": no space left"); };
+      if (rank == broken_rank)  // with a byte that is no UTF-8, as in paths of other systems
+        options.before_file = [](const fs::path& path) {
+          throw Error(path.string() + ": no space left \xe9");
+        };
       Model model(config.model, at::kCPU);
       model.initialize(5);
       Optimizer optimizer(config.optimizer, model.parameters(), config.model.dim);

@@ -99,6 +99,7 @@ struct Failure {
   int zero_stage = 1;
   Architecture architecture = Architecture::kSteppedMoe;
   bool has_balance_loss = false;
+  bool is_in_validation = false;  // which comes before the next step
 };
 
 void PrintTo(const Failure& failure, std::ostream* stream) { *stream << failure.name; }
@@ -116,6 +117,7 @@ class FailureOfOne : public ::testing::TestWithParam<Failure> {
     config.distributed.zero_stage = failure.zero_stage;
     config.distributed.bucket_mb = 0.02;
     config.distributed.timeout_seconds = 30.0;
+    if (failure.is_in_validation) config.validate_every_steps = kLastHealthyStep;
     if (failure.has_balance_loss) config.model.routing.balance.kind = BalanceKind::kLoss;
     return config;
   }
@@ -161,27 +163,29 @@ TEST_P(FailureOfOne, StopsAllWithItsRankInTheMessageWhereRollbackIsOff) {
   LoopbackJob job = start(config);
   EXPECT_THAT(job.wait(kLimit), Each(1)) << "gtest's status";
   for (const size_t rank : {0, 1}) {
-    EXPECT_THAT(
-        job.rank(rank).text(),
-        AllOf(HasSubstr("step 7: "), HasSubstr("It began on 1 of 2 processes: rank 1: " + GetParam().reason),
-              HasSubstr("The checkpoint of step 4 is untouched"), Not(HasSubstr("does not answer"))));
+    EXPECT_THAT(job.rank(rank).text(),
+                AllOf(HasSubstr(GetParam().is_in_validation ? "validation after step 6: " : "step 7: "),
+                      HasSubstr("It began on 1 of 2 processes: rank 1: " + GetParam().reason),
+                      HasSubstr("The checkpoint of step 4 is untouched"), Not(HasSubstr("does not answer"))));
   }
 }
 
 const std::string kRouterReason = "routing logits of ";
 INSTANTIATE_TEST_SUITE_P(
     Every, FailureOfOne,
-    ::testing::Values(Failure{"Loss", "loss", "its share of the loss is nan"},
-                      Failure{"LossZero2", "loss", "its share of the loss is nan", 2},
-                      Failure{"LossVanilla", "loss", "its share of the loss is nan", 1,
-                              Architecture::kVanillaMoe},
-                      Failure{"Gradient", "gradient", "gradients of its own passes", 1},
-                      Failure{"GradientZero0", "gradient", "gradients of its own passes", 0},
-                      Failure{"GradientZero2", "gradient", "gradients of its own passes", 2},
-                      Failure{"Router", "router", kRouterReason, 1},
-                      Failure{"RouterZero0", "router", kRouterReason, 0},
-                      Failure{"RouterZero2", "router", kRouterReason, 2},
-                      Failure{"RouterBalanced", "router", kRouterReason, 1, Architecture::kSteppedMoe, true}),
+    ::testing::Values(
+        Failure{"Loss", "loss", "its share of the loss is nan"},
+        Failure{"LossZero2", "loss", "its share of the loss is nan", 2},
+        Failure{"LossVanilla", "loss", "its share of the loss is nan", 1, Architecture::kVanillaMoe},
+        Failure{"Gradient", "gradient", "gradients of its own passes", 1},
+        Failure{"GradientZero0", "gradient", "gradients of its own passes", 0},
+        Failure{"GradientZero2", "gradient", "gradients of its own passes", 2},
+        Failure{"Router", "router", kRouterReason, 1}, Failure{"RouterZero0", "router", kRouterReason, 0},
+        Failure{"RouterZero2", "router", kRouterReason, 2},
+        Failure{"RouterInValidation", "router", kRouterReason, 1, Architecture::kSteppedMoe, false, true},
+        Failure{"LossInValidation", "loss", "its share of the loss of source held is nan", 1,
+                Architecture::kSteppedMoe, false, true},
+        Failure{"RouterBalanced", "router", kRouterReason, 1, Architecture::kSteppedMoe, true}),
     [](const ::testing::TestParamInfo<Failure>& failure) { return failure.param.name; });
 
 class DeathOfOne : public FailureOfOne {};

@@ -86,6 +86,7 @@ TEST_P(SplitRun, EqualsThatOfAProcessOnItsOwn) {
 }
 
 std::string zero(int stage) { return "distributed.zero_stage=" + std::to_string(stage); }
+const std::string kGroupsOfOne = "distributed.shard_group_size=1";
 const std::string kGroupsOfTwo = "distributed.shard_group_size=2";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -96,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
         Split{"Zero2OnTwo", Architecture::kSteppedMoe, 2, {zero(2)}},
         Split{"Zero0OnFour", Architecture::kSteppedMoe, 4, {zero(0)}},
         Split{"Zero1InGroupsOfTwo", Architecture::kSteppedMoe, 4, {zero(1), kGroupsOfTwo}},
+        Split{"Zero1InGroupsOfOne", Architecture::kDense, 2, {zero(1), kGroupsOfOne}},
+        Split{"Zero2InGroupsOfOne", Architecture::kDense, 2, {zero(2), kGroupsOfOne}},
         Split{"Zero2InGroupsOfTwo", Architecture::kSteppedMoe, 4, {zero(2), kGroupsOfTwo}},
         Split{"BalanceLoss", Architecture::kSteppedMoe, 3, {zero(1), "model.routing.balance.kind=loss"}},
         Split{"BalanceBias", Architecture::kSteppedMoe, 2, {zero(2), "model.routing.balance.kind=bias"}},

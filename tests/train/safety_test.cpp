@@ -43,17 +43,18 @@ std::vector<nlohmann::json> lines_of_kind(const fs::path& run, const std::string
   return lines;
 }
 
-// After the given steps, each time it comes by until it has done so `times` times, multiplies the final gain:
-// by NaN, or by a number that makes the loss jump.
+// After the given steps, each time it comes by until it has done so `times` times, multiplies a tensor, the
+// final gain unless another is named: by NaN, or by a number that makes the loss jump.
 class Sabotage : public TrainCallback {
  public:
-  Sabotage(Trainer& trainer, int64_t step, double factor, int times = 1)
-      : trainer_(trainer), step_(step), factor_(factor), times_(times) {}
+  Sabotage(Trainer& trainer, int64_t step, double factor, int times = 1,
+           std::string tensor = "final_norm.weight")
+      : trainer_(trainer), step_(step), factor_(factor), times_(times), tensor_(std::move(tensor)) {}
   void on_step(const StepReport& report) override {
     if (report.step != step_ || times_ == 0) return;
     --times_;
     for (const NamedParameter& parameter : trainer_.model().parameters()) {
-      if (parameter.name == "final_norm.weight") parameter.tensor.detach().mul_(factor_);
+      if (parameter.name == tensor_) parameter.tensor.detach().mul_(factor_);
     }
   }
 
@@ -62,6 +63,7 @@ class Sabotage : public TrainCallback {
   int64_t step_;
   double factor_;
   int times_;
+  std::string tensor_;
 };
 
 class StopAt : public TrainCallback {
@@ -103,6 +105,16 @@ class SafetyNet : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// The message of the NumericError that ends the run.
+std::string numeric_error_of(Trainer& trainer) {
+  try {
+    trainer.run();
+  } catch (const NumericError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST_F(SafetyNet, RollsBackAndGoesOnBehindTheDataOfTheFailedSteps) {
   const TrainConfig config = config_in("run");
   const testing::LogCapture log;
@@ -140,6 +152,30 @@ TEST_F(SafetyNet, RollsBackAndGoesOnBehindTheDataOfTheFailedSteps) {
   write_checksums(checkpoint);
   Trainer(by_hand, quiet(true)).run();
   EXPECT_EQ(final_hash(folder_ / "run"), final_hash(folder_ / "by_hand"));
+}
+
+// The update of step 5 breaks the model, and the validation of step 5 comes before step 6.
+TEST_F(SafetyNet, AValidationOfABrokenModelRollsBackOrStopsLikeAStep) {
+  for (const char* tensor : {"final_norm.weight", "mask_generator.proj.weight"}) {
+    const TrainConfig config = config_in(tensor);
+    Trainer trainer(config, quiet());
+    trainer.add_callback(std::make_unique<Sabotage>(trainer, 5, NAN, 1, tensor));
+    trainer.run();
+    ASSERT_EQ(trainer.state().rollbacks.size(), 1) << tensor;
+    EXPECT_EQ(trainer.state().rollbacks[0].failed_step, 6);
+    EXPECT_EQ(trainer.state().rollbacks[0].to_step, 4);
+    for (const nlohmann::json& line : lines_of_kind(config.run_folder, "validation"))
+      EXPECT_TRUE(line["mean_loss"].is_number()) << line;
+    EXPECT_TRUE(std::isfinite(trainer.state().best_validation_loss.value()));
+
+    TrainConfig stopping = config_in(std::string(tensor) + "-stops");
+    stopping.safety.on_non_finite = NonFiniteAction::kStop;
+    Trainer other(stopping, quiet());
+    other.add_callback(std::make_unique<Sabotage>(other, 5, NAN, 1, tensor));
+    EXPECT_THAT(numeric_error_of(other),
+                AllOf(HasSubstr("validation after step 5: mean loss nan"), HasSubstr(tensor),
+                      HasSubstr("The checkpoint of step 4 is untouched")));
+  }
 }
 
 TEST_F(SafetyNet, ARunThatIsStoppedAfterARollbackAndResumedEndsAlike) {
@@ -204,16 +240,6 @@ TEST_F(SafetyNet, ALossSpikeRollsBackOnlyWhereItIsAskedFor) {
       EXPECT_EQ(trainer.state().rollbacks.size(), action == SpikeAction::kRollback ? 1 : 0);
     }
   }
-}
-
-// The message of the NumericError that ends the run.
-std::string numeric_error_of(Trainer& trainer) {
-  try {
-    trainer.run();
-  } catch (const NumericError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST_F(SafetyNet, StopsWithoutACheckpointToRollBackTo) {

@@ -53,6 +53,7 @@ struct ValidationReport {
   std::vector<double> nesting;      // between neighbouring budgets: [0] is budgets 0 and 1; may be empty
   std::vector<RouterPanel> panels;  // a budget; may be empty
   double seconds = 0.0;
+  std::string own_failure;  // why this process could not run its rows; then the losses, of all, are NaN
 
   // Mean over sources and budgets.
   double mean_loss() const;

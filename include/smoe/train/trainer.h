@@ -94,15 +94,18 @@ class Trainer {
   StepResult step();
   StepLosses accumulate_gradients(const Batch& batch, std::vector<RouterStatistics>* statistics);
   void check_finite(const StepLosses& losses, double gradient_norm);
-  std::string describe_origin(const StepLosses& losses) const;
+  void check_finite(const ValidationReport& report);
+  std::string describe_origin(const std::string& own_failure) const;
   void check_spike(double loss);
   std::string first_non_finite_tensor() const;
-  std::string describe_failure(const std::string& tensor);
+  std::string describe_failure(const std::string& tensor, const char* outcome);
   void roll_back(const std::string& reason);
   TrainState load_healthy_checkpoint(const std::string& reason);
   void update_selection_bias(const StepLosses& losses);
   bool is_report_step(int64_t step) const;
   void report_step(const StepResult& result);
+  // False if the model turned out to be broken and the run was rolled back.
+  bool validate_or_roll_back();
   void validate_if_due();
   void evaluate_if_due();
   void save();

@@ -24,10 +24,13 @@ class Validation {
   // A loss is the sum over target tokens divided once by their number. `step` and `tokens` are left at 0.
   ValidationReport run(const Model& model) const;
   // The same with the rows shared out over the processes of `all`; every process gets the whole report.
+  // Losses are NaN if a process could not run its rows because of numbers that are not finite.
   ValidationReport run(const Model& model, Communicator& all) const;
 
  private:
   struct Tally;
+  void run_rows(const Model& model, const Batch& rows, SelectionControls& controls, Tally& tally,
+                std::vector<double>& sums) const;
   SourceValidation run_source(const Model& model, size_t source, Communicator& all, Tally& tally) const;
   int64_t first_segment(const ValidationData& data, const RankRange& rows, Communicator& all) const;
 
