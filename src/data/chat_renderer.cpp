@@ -74,6 +74,7 @@ ChatRenderer::ChatRenderer(ChatTemplate chat, const Tokenizer& tokenizer)
                tokenizer_.path().string());
     answer_end_.push_back(*eos);
     stop_.tokens = {*eos};
+    stop_.ending = chat_.assistant.end;
   } else if (answer_end_.size() == 1) {
     stop_.tokens = {answer_end_.front()};
   } else {

@@ -24,6 +24,7 @@ void answer_like_training(const ChatRenderer& renderer, GenerationRequest& reque
   request.continues_text = false;
   request.stop_ids.insert(request.stop_ids.end(), stop.tokens.begin(), stop.tokens.end());
   request.stops.insert(request.stops.end(), stop.texts.begin(), stop.texts.end());
+  request.ending = stop.ending;
 }
 
 }  // namespace smoe

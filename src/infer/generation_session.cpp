@@ -39,7 +39,8 @@ struct GenerationSession::Running {
   Running(GenerationRequest asked, int64_t number, const Tokenizer& tokenizer)
       : request(std::move(asked)),
         sampler(request.sampling),
-        text(tokenizer, request.stops, request.continues_text ? request.prompt : std::vector<int32_t>{}),
+        text(tokenizer, request.stops, request.continues_text ? request.prompt : std::vector<int32_t>{},
+             request.ending),
         added(Clock::now()) {
     result.request = number;
     result.stats.prompt_tokens = std::ssize(request.prompt);
@@ -220,7 +221,7 @@ void GenerationSession::accept(Running& running, std::span<const float> logits) 
     event.text = running.text.push(token);
     if (!running.text.match() && running.is_full()) event.finish = FinishReason::kLength;
   }
-  if (event.finish) event.text += running.text.finish();
+  if (event.finish) event.text += running.text.finish(event.finish == FinishReason::kEos);
   // Text that was held back may hold a stop string too.
   if (running.text.match()) event.finish = FinishReason::kStop;
   deliver(running, std::move(event));

@@ -63,7 +63,8 @@ std::string IncrementalDecoder::finish() {
   return rest;
 }
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, std::string ending)
+    : stops_(std::move(stops)), ending_(std::move(ending)) {
   for (const std::string& stop : stops_) {
     SMOE_CHECK(ConfigError, !stop.empty(), "a stop string is empty; every text would end before it begins");
   }
@@ -88,29 +89,32 @@ std::string StopMatcher::push(std::string_view text) {
 
 size_t StopMatcher::held_back() const {
   size_t longest = 0;
-  for (const std::string& stop : stops_) {
-    size_t length = std::min(stop.size() - 1, pending_.size());
-    while (length > longest && !pending_.ends_with(std::string_view(stop).substr(0, length))) --length;
+  const auto hold = [&](std::string_view text, size_t most) {
+    size_t length = std::min(most, pending_.size());
+    while (length > longest && !pending_.ends_with(text.substr(0, length))) --length;
     longest = std::max(longest, length);
-  }
+  };
+  for (const std::string& stop : stops_) hold(stop, stop.size() - 1);
+  hold(ending_, ending_.size());
   return longest;
 }
 
-std::string StopMatcher::finish() {
+std::string StopMatcher::finish(bool drops_ending) {
   std::string rest = match_ ? std::string() : pending_;
   pending_.clear();
+  if (drops_ending && rest.ends_with(ending_)) rest.resize(rest.size() - ending_.size());
   return rest;
 }
 
 TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops,
-                       const std::vector<int32_t>& context)
-    : decoder_(tokenizer, context), stops_(std::move(stops)) {}
+                       const std::vector<int32_t>& context, std::string ending)
+    : decoder_(tokenizer, context), stops_(std::move(stops), std::move(ending)) {}
 
 std::string TextStream::push(int32_t id) { return stops_.push(decoder_.push(id)); }
 
-std::string TextStream::finish() {
+std::string TextStream::finish(bool drops_ending) {
   std::string text = stops_.push(decoder_.finish());
-  return text + stops_.finish();
+  return text + stops_.finish(drops_ending);
 }
 
 }  // namespace smoe

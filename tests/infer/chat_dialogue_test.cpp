@@ -45,6 +45,17 @@ TEST_F(ChatDialogueTest, AnswersEndWhereTheTemplateEndsThem) {
   EXPECT_FALSE(request.continues_text);
 }
 
+TEST_F(ChatDialogueTest, TextThatATemplatePutsBeforeEosIsNoPartOfAnAnswer) {
+  ChatTemplate chat = load_chat_template(testing::template_path("plain"));
+  chat.assistant.end = "\n###\n";
+  ASSERT_TRUE(chat.assistant.end_with_eos);
+  GenerationRequest request;
+  answer_like_training(ChatRenderer(chat, *tokenizer_), request);
+  EXPECT_THAT(request.stop_ids, ElementsAre(testing::kEndOfText));
+  EXPECT_TRUE(request.stops.empty()) << "an answer may hold the text";
+  EXPECT_EQ(request.ending, "\n###\n");
+}
+
 // Generation and training must choose experts at the same tokens.
 TEST_F(ChatDialogueTest, RoutesAnAnswerAsTrainingDid) {
   for (int64_t segment_length = 1; segment_length <= 12; ++segment_length) {
@@ -58,12 +69,14 @@ TEST_F(ChatDialogueTest, RoutesAnAnswerAsTrainingDid) {
 
 TEST_F(ChatDialogueTest, RoutesEveryTurnOfADialogueAsTrainingDid) {
   const auto chat = renderer("chatml");
-  const Conversation whole = {{ChatRole::kSystem, "s"},    {ChatRole::kUser, "a question"},
-                              {ChatRole::kAssistant, "b"}, {ChatRole::kUser, "c"},
+  const Conversation whole = {{ChatRole::kSystem, "s"},
+                              {ChatRole::kUser, "a question"},
+                              {ChatRole::kAssistant, "b"},
+                              {ChatRole::kUser, "c"},
                               {ChatRole::kAssistant, "a longer answer"}};
   const ChatExample trained = chat->render(whole);
-  const DialoguePrompt prompt = chat_dialogue(chat)(
-      {{"system", "s"}, {"user", "a question"}, {"assistant", "b"}, {"user", "c"}});
+  const DialoguePrompt prompt =
+      chat_dialogue(chat)({{"system", "s"}, {"user", "a question"}, {"assistant", "b"}, {"user", "c"}});
   const int64_t num_inputs = trained.num_pairs();
   const auto begin = static_cast<int64_t>(prompt.ids.size());
   ASSERT_EQ(begin, trained.responses.back().begin);

@@ -107,6 +107,30 @@ TEST_F(GenerationTest, SeedsAloneDecideWhatIsSampled) {
   EXPECT_NE(generate(request).ids, first);
 }
 
+TEST_F(GenerationTest, AnEndingBeforeAStopIdIsNoPartOfTheText) {
+  GenerationRequest request = greedy();
+  request.sampling.temperature = 1.5;  // greedy answers repeat themselves
+  const std::vector<int32_t> ids = generate(request).ids;
+  // The first token after the second that has not come before.
+  size_t end = 2;
+  while (std::find(ids.begin(), ids.begin() + static_cast<int64_t>(end), ids[end]) !=
+         ids.begin() + static_cast<int64_t>(end)) {
+    ASSERT_LT(++end, ids.size());
+  }
+  const std::vector<int32_t> answer(ids.begin(), ids.begin() + static_cast<int64_t>(end) - 1);
+  request.ending = tokenizer_.token(ids[end - 1]);
+  std::string streamed;
+  request.on_token = [&](const TokenEvent& event) {
+    streamed += event.text;
+    return true;
+  };
+  EXPECT_EQ(generate(request).text, tokenizer_.decode(ids, false)) << "no stop id: the ending is text";
+  request.stop_ids = {ids[end]};
+  streamed.clear();
+  EXPECT_EQ(generate(request).text, tokenizer_.decode(answer, false));
+  EXPECT_EQ(streamed, tokenizer_.decode(answer, false));
+}
+
 TEST_F(GenerationTest, StopsAtTheFirstStopStringEvenInsideAToken) {
   const GenerationResult plain = generate(greedy());
   GenerationRequest request = greedy();

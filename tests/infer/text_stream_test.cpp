@@ -39,7 +39,8 @@ INSTANTIATE_TEST_SUITE_P(TextStream, GoldenTokenizers,
 TEST_P(GoldenTokenizers, StreamedTextEqualsTheTextOfAllIds) {
   const auto tokenizer = load_tokenizer(golden(GetParam()));
   const std::string text =
-      "Hello  world,   naïve café — 日本語 🙂👩‍🚀 e\xCC\x81\n\n\tdef f(x):\n        return x\n  "
+      "Hello  world,   naïve café — 日本語 🙂👩‍🚀 e\xCC\x81\n\n\tdef f(x):\n        return x\n "
+      " "
       " "
       "trailing "
       "  ";
@@ -124,6 +125,23 @@ TEST(StopMatcher, AnyDivisionOfATextGivesTheSameCut) {
     for (const std::string& stop : stops) cut = std::min(cut, seen.find(stop));
     EXPECT_EQ(found, seen.substr(0, cut)) << text;
     EXPECT_EQ(matcher.match().has_value(), cut < seen.size());
+  }
+}
+
+TEST(StopMatcher, LeavesOutAnEndingOnlyAtTheEnd) {
+  for (const std::string text : {"say ##, then ###", "###", "a###b##", "a", "a#####"}) {
+    for (size_t step = 1; step <= text.size(); ++step) {
+      StopMatcher kept({}, "###");
+      StopMatcher dropped({}, "###");
+      std::string whole, cut;
+      for (size_t at = 0; at < text.size(); at += step) {
+        whole += kept.push(text.substr(at, step));
+        cut += dropped.push(text.substr(at, step));
+      }
+      const bool has_ending = text.ends_with("###");
+      EXPECT_EQ(whole + kept.finish(false), text) << step;
+      EXPECT_EQ(cut + dropped.finish(true), has_ending ? text.substr(0, text.size() - 3) : text) << step;
+    }
   }
 }
 

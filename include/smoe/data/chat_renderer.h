@@ -32,6 +32,7 @@ bool truncate_left(ChatExample& example, int64_t max_pairs);
 struct ChatStop {
   std::vector<int32_t> tokens;
   std::vector<std::string> texts;
+  std::string ending;  // text that stands before the token of `tokens` and is no part of the answer
 };
 
 class ChatRenderer {

@@ -37,8 +37,8 @@ struct TokenEvent {
 
 struct GenerationRequest {
   std::vector<int32_t> prompt;  // not empty; BOS and templates are the caller's
-  // Earlier answers inside the prompt of a dialogue, in order: with routing kLastPromptToken each turn has the
-  // experts that its own last prompt token chooses, as in training.
+  // Earlier answers inside the prompt of a dialogue, in order: with routing kLastPromptToken each turn has
+  // the experts that its own last prompt token chooses, as in training.
   std::vector<ResponseSpan> responses;
   // First tokens of the prompt that other requests have too: computed once for all of them. A multiple of
   // shareable_prefix_unit() and less than the whole prompt; 0: nothing is shared.
@@ -50,6 +50,7 @@ struct GenerationRequest {
   SamplingConfig sampling;
   std::vector<std::string> stops;        // the text ends before the earliest of them
   std::vector<int32_t> stop_ids;         // usually EOS; neither part of ids nor of text
+  std::string ending;                    // left out where the text ends with it before a stop id
   std::optional<int64_t> context_limit;  // most tokens of prompt and answer together
   bool with_logprobs = false;            // natural-log probabilities of the chosen tokens
   bool continues_text = false;           // the text keeps the space by which it follows the prompt

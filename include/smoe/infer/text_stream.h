@@ -38,13 +38,13 @@ class IncrementalDecoder {
 // Finds stop strings in text that comes in pieces.
 class StopMatcher {
  public:
-  // Throws ConfigError for an empty stop string.
-  explicit StopMatcher(std::vector<std::string> stops);
+  // `ending`: text that is left out at the end. Throws ConfigError for an empty stop string.
+  explicit StopMatcher(std::vector<std::string> stops, std::string ending = "");
 
-  // The text that cannot belong to a stop string any more. After a match: nothing.
+  // The text that cannot belong to a stop string or to the ending any more. After a match: nothing.
   std::string push(std::string_view text);
-  // The text that was held back as the beginning of a stop string.
-  std::string finish();
+  // The text that was held back. With `drops_ending` without the ending, if the text ends with it.
+  std::string finish(bool drops_ending = false);
   // The stop string that was found.
   const std::optional<std::string>& match() const { return match_; }
 
@@ -52,6 +52,7 @@ class StopMatcher {
   size_t held_back() const;
 
   std::vector<std::string> stops_;
+  std::string ending_;
   std::string pending_;
   std::optional<std::string> match_;
 };
@@ -60,10 +61,10 @@ class StopMatcher {
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops,
-             const std::vector<int32_t>& context = {});
+             const std::vector<int32_t>& context = {}, std::string ending = "");
 
   std::string push(int32_t id);
-  std::string finish();
+  std::string finish(bool drops_ending = false);
   const std::optional<std::string>& match() const { return stops_.match(); }
 
  private:
