@@ -219,6 +219,10 @@ int run(Arguments& arguments) {
              "nothing to score; name tasks with --tasks or files with --text");
   // Otherwise hours of scoring could end with results that cannot be written.
   const auto table = std::filesystem::path(arguments.out).replace_extension(".md");
+  SMOE_CHECK(ConfigError, table != std::filesystem::path(arguments.out),
+             "--out {}: the table is written under this name; give the results, which are JSON, another one, "
+             "for example {}",
+             arguments.out, std::filesystem::path(arguments.out).replace_extension(".json").string());
   smoe::prepare_output_file(arguments.out);
   smoe::prepare_output_file(table);
   smoe::set_num_threads(arguments.num_threads);
@@ -241,6 +245,8 @@ int run(Arguments& arguments) {
   smoe::write_file_atomically(arguments.out, smoe::to_json(results).dump(2) + "\n");
   smoe::write_file_atomically(table, smoe::to_markdown(results));
   SPDLOG_INFO("wrote {} and {}", arguments.out, table.string());
+  // Not before: where they cannot be written, the same command makes them again from it.
+  if (results.is_complete()) std::filesystem::remove_all(options.journal);
   return results.is_complete() ? 0 : kIncomplete;
 }
 

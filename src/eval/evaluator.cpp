@@ -207,6 +207,22 @@ void attempt(const std::string& task, EvaluationResults& results, const Work& wo
   }
 }
 
+// Of all that goes through the model: also the shots, which come from files of their own.
+std::string hash_of_ids(const PreparedTask& task) {
+  std::string bytes;
+  const auto add = [&](const std::vector<int32_t>& ids) {
+    const auto size = static_cast<uint64_t>(ids.size());
+    bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+    bytes.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t));
+  };
+  for (const Request& request : task.requests) {
+    add(request.context);
+    add(request.continuation);
+  }
+  for (const std::vector<int32_t>& prompt : task.prompts.ids) add(prompt);
+  return sha256_of_bytes(bytes);
+}
+
 // Two runs that agree in this compute the same numbers, up to rounding.
 std::string run_fingerprint(const PreparedTask& task, const EvaluationOptions& options,
                             const EvaluationContext& context) {
@@ -215,7 +231,7 @@ std::string run_fingerprint(const PreparedTask& task, const EvaluationOptions& o
                                  context.bos_policy, context.routing, context.segment_length,
                                  context.max_length, context.limit, context.seed, task.result.task_hash,
                                  task.result.data_hash, task.result.num_shots);
-  text += fmt::format("|{}", options.max_new_tokens.value_or(0));
+  text += fmt::format("|{}|{}", options.max_new_tokens.value_or(0), hash_of_ids(task));
   if (options.chat_template) {
     text += config_hash(*options.chat_template);
     text += fmt::format("|{}|{}", enum_to_name(options.chat_layout), options.system_prompt);
@@ -296,7 +312,6 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
     attempt(task.config->name, results, [&] { run_task(task, tools, budgets, log, results); });
   }
   for (const TaskGroupConfig& group : options.groups) add_group(group, results);
-  if (results.is_complete() && !options.journal.empty()) std::filesystem::remove_all(options.journal);
   return results;
 }
 

@@ -71,6 +71,19 @@ std::string legend(const EvaluationResults& results) {
     text +=
         "\nchange: difference from the budget to the left, with the standard error of the paired difference.";
   }
+  for (const TaskResult& task : results.tasks) {
+    if (task.counts.truncated > 0) {
+      text += fmt::format(
+          "\nTRUNCATED: {}: {} contexts do not fit into {} tokens (--max-length) and lost their beginning",
+          task.name, task.counts.truncated, results.context.max_length);
+    }
+    if (task.counts.empty_continuations > 0) {
+      text += fmt::format(
+          "\nNOTE: {}: {} continuations have no token of their own after their context and were "
+          "encoded by themselves",
+          task.name, task.counts.empty_continuations);
+    }
+  }
   for (const TaskFailure& failure : results.failures) {
     text += fmt::format("\nNOT SCORED: {}: {}", failure.name, failure.message);
   }

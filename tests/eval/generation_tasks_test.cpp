@@ -107,7 +107,11 @@ TEST_F(GenerationTasks, AnswersLongerThanTheModelAreAFailureWithTheRemedy) {
   ASSERT_EQ(results.failures.size(), 1u);
   EXPECT_THAT(results.failures[0].message, HasSubstr("--max-new-tokens"));
   run.max_new_tokens = 2;
-  EXPECT_TRUE(evaluate(model_, tokenizer_, run).is_complete());
+  const EvaluationResults shorter = evaluate(model_, tokenizer_, run);
+  EXPECT_TRUE(shorter.is_complete());
+  EXPECT_THAT(to_terminal_table(shorter), HasSubstr("TRUNCATED: qa: 3 contexts do not fit into 6 tokens"));
+  EXPECT_THAT(to_terminal_table(evaluate(model_, tokenizer_, options())),
+              ::testing::Not(HasSubstr("TRUNCATED")));
 }
 
 TEST_F(GenerationTasks, AChatTemplateMakesThePromptAMessage) {
@@ -170,8 +174,32 @@ TEST_F(GenerationTasks, AKilledRunContinuesFromItsJournal) {
   evaluate(model_, tokenizer_, run);
   EXPECT_THAT(read_file(file), ::testing::Not(HasSubstr("from the journal")));
   run.tasks.pop_back();
+  ASSERT_TRUE(evaluate(model_, tokenizer_, run).is_complete());
+  EXPECT_TRUE(std::filesystem::exists(file)) << "the results are not on disk yet";
+}
+
+TEST_F(GenerationTasks, AJournalIsNotContinuedWithOtherShots) {
+  const auto write_shots = [&](const std::string& answer) {
+    write_text(folder_.path() / "shots.jsonl",
+               "{\"q\": \"zero\", \"a\": [\"" + answer + "\"]}\n{\"q\": \"nine\", \"a\": [\"9\"]}\n");
+  };
+  EvaluationOptions run = options();
+  run.tasks[0].train_file = "shots.jsonl";
+  run.num_shots = 2;
+  run.journal = folder_.path() / "journal";
+  write_shots("0");
   evaluate(model_, tokenizer_, run);
-  EXPECT_FALSE(std::filesystem::exists(run.journal)) << "nothing is left of a complete run";
+  const std::filesystem::path file = run.journal / "qa.jsonl";
+  std::string text = read_file(file);
+  const size_t value = text.find("[\"", text.find("\"answer 1 0 0\""));
+  text.replace(value, 2, "[\"from the journal ");
+  write_text(file, text);
+
+  evaluate(model_, tokenizer_, run);
+  EXPECT_THAT(read_file(file), HasSubstr("from the journal"));
+  write_shots("nought");
+  evaluate(model_, tokenizer_, run);
+  EXPECT_THAT(read_file(file), ::testing::Not(HasSubstr("from the journal")));
 }
 
 TEST_F(GenerationTasks, ProgramsAreRunAndCountedByPassAtK) {

@@ -50,7 +50,8 @@ struct EvaluationOptions {
 };
 
 // Scores every task. Reads all data files and checks them before the first forward pass. A task that fails is
-// named in the results with the reason, and the others go on. The journal is removed when all tasks are done.
+// named in the results with the reason, and the others go on. The journal stays: whoever keeps the results
+// removes it once they are on disk.
 EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const EvaluationOptions& options);
 
 // Indices of the budgets in a list such as "all", "1B,3B" or "5,43". Throws ConfigError that lists the
