@@ -81,6 +81,7 @@ void GenerationConsole::set_segment_length(const std::string& argument) {
 }
 
 void GenerationConsole::answer(const std::string& text) {
+  check_utf8_text(text, "this message");
   std::vector<DialogueTurn> turns = turns_;
   turns.push_back({"user", text});
   GenerationRequest request = settings_;

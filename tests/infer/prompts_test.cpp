@@ -49,6 +49,13 @@ TEST_F(Prompts, ErrorsNameFileAndLine) {
   EXPECT_THAT(error_of(folder_ / "absent.txt"), HasSubstr("absent.txt"));
 }
 
+TEST_F(Prompts, TextThatIsNotUtf8IsNamedWithItsPlace) {
+  EXPECT_THAT(error_of(write("a.txt", "one\ncaf\xE9\n")),
+              AllOf(HasSubstr("a.txt:2"), HasSubstr("byte 4 (0xE9)"), HasSubstr("convert")));
+  EXPECT_THAT(error_of(write("a.jsonl", "{\"prompt\": \"\xFF\"}\n")),
+              AllOf(HasSubstr("a.jsonl:1"), HasSubstr("0xFF")));
+}
+
 TEST_F(Prompts, TheBosPolicyDecidesTheFirstToken) {
   testing::PieceTokenizer tokenizer({"", "", "a", "b"});
   tokenizer.bos = 0;

@@ -17,8 +17,12 @@ namespace smoe {
 // The leading token of `policy`, if any, then the ids of `text`.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text, BosPolicy policy);
 
+// Throws DataError, beginning with `where`, for text that is not UTF-8.
+void check_utf8_text(std::string_view text, const std::string& where);
+
 // A file of prompts: one a line, or, for names that end in .jsonl, one object a line with the field `prompt`.
-// Blank lines are skipped. Throws DataError naming file and line, and for a file without prompts.
+// Blank lines are skipped. Throws DataError naming file and line, also for text that is not UTF-8, and for a
+// file without prompts.
 std::vector<std::string> read_prompts(const std::filesystem::path& file);
 
 struct DialogueTurn {
