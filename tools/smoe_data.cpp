@@ -61,6 +61,10 @@ int train_tokenizer(TrainTokenizerArguments arguments) {
   SMOE_CHECK(DataError, arguments.overwrite || !std::filesystem::exists(arguments.output),
              "{}: exists already; remove it, name another output or pass --overwrite",
              arguments.output.string());
+  // Another name would make the file useless: the extension tells what kind of tokenizer it is.
+  SMOE_CHECK(ConfigError, arguments.output.extension() == ".model",
+             "--out {}: SentencePiece models are files *.model; name it {}.model", arguments.output.string(),
+             arguments.output.string());
   arguments.options.model =
       arguments.model == "bpe" ? smoe::TokenizerModel::kBpe : smoe::TokenizerModel::kUnigram;
   const auto documents = [&] {

@@ -89,15 +89,19 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
 }
 
 void add_streaming_options(CLI::App& app, Arguments& arguments) {
-  app.add_option("--streaming", arguments.streaming,
-                 "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
+  auto* streaming =
+      app.add_option("--streaming", arguments.streaming,
+                     "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
   app.add_option("--memory-limit", arguments.memory_limit,
-                 "memory for routed experts, for example 256MiB; needed with --streaming");
+                 "memory for routed experts, for example 256MiB; needed with --streaming")
+      ->needs(streaming);
   app.add_option("--expert-backend", arguments.expert_backend, "how experts are read")
+      ->needs(streaming)
       ->capture_default_str()
       ->check(CLI::IsMember({"io_uring", "threads", "mmap"}));
   app.add_option("--expert-option", arguments.expert_options,
                  "further settings of the store: io=buffered, eviction=decayed_frequency, max_retries=5 ...")
+      ->needs(streaming)
       ->take_all()
       ->expected(1);
 }
@@ -125,7 +129,11 @@ void add_sampling_options(CLI::App& app, Arguments& arguments) {
 
 // A dense model has no budgets to choose from; the index is then not looked at.
 std::vector<int64_t> chosen_budgets(const smoe::ModelConfig& config, const std::string& text) {
-  if (config.architecture == smoe::Architecture::kDense) return {0};
+  if (config.architecture == smoe::Architecture::kDense) {
+    SMOE_CHECK(ConfigError, text.empty() || text == "all",
+               "--budget {}: a dense model has one size; leave the option out", text);
+    return {0};
+  }
   if (text == "all" || (text.empty() && config.budgets.size() == 1)) {
     std::vector<int64_t> all(config.budgets.size());
     std::iota(all.begin(), all.end(), 0);
@@ -276,9 +284,21 @@ void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
   }
 }
 
+// Options that would change nothing are mistakes.
+void check_dialogue_options(const Arguments& arguments, bool is_dialogue) {
+  SMOE_CHECK(ConfigError, is_dialogue || (arguments.chat_template.empty() && arguments.system.empty()),
+             "--{} is for dialogues: with --chat each prompt is a user's message, without it a text to "
+             "continue as it stands",
+             arguments.chat_template.empty() ? "system" : "template");
+  if (arguments.prompt) smoe::check_utf8_text(*arguments.prompt, "--prompt");
+  smoe::check_utf8_text(arguments.system, "--system");
+}
+
 int run(Arguments& arguments) {
   smoe::set_num_threads(arguments.num_threads);
   smoe::check_sampling(arguments.request.sampling);
+  const bool is_dialogue = arguments.chat || (!arguments.prompt && arguments.prompt_file.empty());
+  check_dialogue_options(arguments, is_dialogue);
   LoadedModel loaded = load(arguments);
   if (arguments.weights != "fp32") {
     SMOE_CHECK(ConfigError, loaded.model.device().is_cpu(), "--weights {}: for --device cpu only, found {}",
@@ -295,11 +315,13 @@ int run(Arguments& arguments) {
   request.stop_ids = smoe::default_stop_ids(*tokenizer);
   request.continues_text = true;
   if (!request.context_limit) request.context_limit = smoe::checkpoint_sequence_length(checkpoint);
-  const bool is_dialogue = arguments.chat || (!arguments.prompt && arguments.prompt_file.empty());
   const auto renderer = is_dialogue ? chat_renderer(arguments, checkpoint, *tokenizer) : nullptr;
   if (renderer) smoe::answer_like_training(*renderer, request);
   if (arguments.routing != "auto") request.routing = smoe::parse_routing_mode(arguments.routing);
   const smoe::BosPolicy bos = smoe::parse_bos_policy(arguments.bos);
+  SMOE_CHECK(ConfigError, !renderer || bos == smoe::BosPolicy::kAuto,
+             "--bos {}: the chat template says itself what a dialogue begins with (its key bos, found {})",
+             arguments.bos, smoe::bos_policy_name(renderer->chat_template().bos));
   const smoe::DialogueEncoder dialogue = with_system(
       renderer ? smoe::chat_dialogue(renderer) : smoe::plain_dialogue(*tokenizer, bos), arguments.system);
   if (loaded.experts) smoe::fit_to_slots(*loaded.experts, model.config(), arguments.limits);

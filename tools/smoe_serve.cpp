@@ -30,15 +30,19 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
   smoe::ModelSource& source = arguments.source;
   app.add_option("--checkpoint", source.checkpoint,
                  "checkpoint folder, or run folder for its newest checkpoint");
-  app.add_option("--streaming", source.package,
-                 "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
+  auto* streaming =
+      app.add_option("--streaming", source.package,
+                     "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
   app.add_option("--memory-limit", arguments.memory_limit,
-                 "memory for routed experts, for example 256MiB; needed with --streaming");
+                 "memory for routed experts, for example 256MiB; needed with --streaming")
+      ->needs(streaming);
   app.add_option("--expert-backend", arguments.expert_backend, "how experts are read")
+      ->needs(streaming)
       ->capture_default_str()
       ->check(CLI::IsMember({"io_uring", "threads", "mmap"}));
   app.add_option("--expert-option", arguments.expert_options,
                  "further settings of the store: io=buffered, eviction=decayed_frequency, max_retries=5 ...")
+      ->needs(streaming)
       ->take_all()
       ->expected(1);
   app.add_option("--name", source.name,

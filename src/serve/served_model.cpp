@@ -45,7 +45,11 @@ std::shared_ptr<const ChatRenderer> make_renderer(const ModelSource& source,
 }
 
 int64_t default_budget(const ModelSource& source, const ModelConfig& config) {
-  if (config.architecture == Architecture::kDense) return 0;
+  if (config.architecture == Architecture::kDense) {
+    SMOE_CHECK(ConfigError, source.default_budget.empty(),
+               "--budget {}: a dense model has one size; leave the option out", source.default_budget);
+    return 0;
+  }
   if (!source.default_budget.empty()) return find_budget(config.budgets, source.default_budget);
   const auto largest = std::ranges::max_element(config.budgets, {}, &BudgetConfig::experts_per_layer);
   return largest - config.budgets.begin();

@@ -139,6 +139,10 @@ def evaluate_into(path):
     return lambda folder: ["smoe-eval", "--checkpoint", "run", "--text", "text.jsonl", "--out", path]
 
 
+def generate_with(*options):
+    return lambda folder: ["smoe-generate", "--checkpoint", "run", "--budget", "small", "--max-new-tokens", "2", *options]
+
+
 def missing_weights(folder):
     (checkpoint(folder) / "model.safetensors").unlink()
     return ["smoe-train", "config.yaml", "--resume"]
@@ -181,6 +185,11 @@ CASES = [
     ("no checkpoint", lambda folder: ["smoe-inspect", "checkpoint", "nowhere"], CHECKPOINT_ERROR, ["nowhere"]),
     ("unwritable results", evaluate_into("/proc/results.json"), OTHER_ERROR, ["/proc/results.json", "cannot write"]),
     ("results in a file's place", evaluate_into("config.yaml/results.json"), OTHER_ERROR, ["config.yaml: cannot make the folder"]),
+    ("results under the table's name", evaluate_into("results.md"), CONFIG_ERROR, ["--out results.md", "results.json"]),
+    ("system message for a plain text", generate_with("--prompt", "x", "--system", "Be kind."), CONFIG_ERROR, ["--system", "--chat"]),
+    ("template for a plain text", generate_with("--prompt", "x", "--template", "t.yaml"), CONFIG_ERROR, ["--template", "--chat"]),
+    ("prompt in another encoding", generate_with("--json", "--prompt", b"caf\xe9"), DATA_ERROR, ["--prompt", "byte 4", "0xE9"]),
+    ("tokenizer of another name", lambda folder: ["smoe-data", "train-tokenizer", "--input", "text.jsonl", "--vocab-size", "300", "--out", "tokenizer.bin"], CONFIG_ERROR, ["tokenizer.bin", ".model"]),
     ("run folder in use", lambda folder: ["smoe-train", "config.yaml"], CONFIG_ERROR, ["run", "--resume"]),
     ("other data on resume", resume_with("data.seed", "9"), CHECKPOINT_ERROR, ["seed"]),
     ("other model on resume", resume_with("model.num_experts", "16"), CHECKPOINT_ERROR, ["num_experts"]),
