@@ -1,7 +1,7 @@
-// smoe-bench: measurements on this machine. `train`, `forward`, `budgets` and `softtopk` hold this library
-// against compositions of LibTorch's own operators (smoe_bench_training.cpp). `data` measures tokenizing and
-// loading (smoe_bench_data.cpp). `decode` compares a dense model in memory with Stepped and vanilla MoE
-// models whose experts are on disk.
+// smoe-bench: measurements on this machine. `train`, `forward`, `budgets`, `softtopk` and `scaling` hold this
+// library against compositions of LibTorch's own operators, and against itself (smoe_bench_training.cpp).
+// `data` measures tokenizing and loading (smoe_bench_data.cpp), `eval` scoring (smoe_bench_evaluation.cpp).
+// `decode` compares a dense model in memory with Stepped and vanilla MoE models whose experts are on disk.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -49,10 +49,12 @@ int main(int argc, char** argv) {
   decode->add_option("--tokens", options.num_tokens, "tokens to measure")->capture_default_str();
   decode->add_option("--vanilla-tokens", options.vanilla_tokens, "tokens to measure of the vanilla model")
       ->capture_default_str();
+  decode->add_flag("!--only-library", options.stock, "leave the compositions of LibTorch's operators out");
   decode->add_option("--threads", threads, "computing threads; default: all cores");
   decode->add_option("--json", json, "one JSON object a row");
   std::vector<BenchCommand> benches = add_training_benches(app);
   benches.push_back(add_data_bench(app));
+  benches.push_back(add_evaluation_bench(app));
   CLI11_PARSE(app, argc, argv);
   for (const BenchCommand& bench : benches) {
     if (bench.command->parsed()) return smoe::run_tool(bench.run);

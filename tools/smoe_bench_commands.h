@@ -10,5 +10,6 @@ struct BenchCommand {
   std::function<int()> run;  // after parsing, if the command was given
 };
 
-std::vector<BenchCommand> add_training_benches(CLI::App& app);  // train, forward, budgets, softtopk
+std::vector<BenchCommand> add_training_benches(CLI::App& app);  // train, forward, budgets, softtopk, scaling
 BenchCommand add_data_bench(CLI::App& app);
+BenchCommand add_evaluation_bench(CLI::App& app);

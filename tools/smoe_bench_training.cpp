@@ -2,7 +2,9 @@
 
 #include <memory>
 
+#include "smoe/bench/scaling_bench.h"
 #include "smoe/bench/training_bench.h"
+#include "smoe/core/available_cores.h"
 #include "smoe/core/files.h"
 #include "smoe/model/device.h"
 #include "smoe_bench_commands.h"
@@ -15,7 +17,10 @@ struct Arguments {
   int64_t threads = 0;
   std::vector<int64_t> segment_lengths = {16, 32};
   std::vector<double> temperatures = {1.0, 0.3, 0.1, 0.03};
+  std::vector<std::string> axes = {"k", "S", "E", "length", "batch", "threads"};
+  std::string budget;
   bool only_library = false;
+  bool no_peak = false;
   std::filesystem::path json;
 
   smoe::SpeedOptions options() const {
@@ -23,6 +28,7 @@ struct Arguments {
     options.config = smoe::read_config<smoe::BenchConfig>(config);
     options.repetitions = repetitions;
     if (only_library) options.stock.clear();
+    options.measure_peak = !no_peak;
     return options;
   }
 };
@@ -39,12 +45,30 @@ std::shared_ptr<Arguments> add_common(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command.add_option("--threads", arguments->threads, "computing threads; default: all cores");
+  command.add_flag("--no-peak", arguments->no_peak, "without the matmul, and without shares of its peak");
   command.add_option("--json", arguments->json, "also write one JSON object a row to this file");
   return arguments;
 }
 
 int print(const Arguments& arguments, const smoe::SpeedReport& report) {
   fmt::print("{}", smoe::speed_table(report));
+  if (!arguments.json.empty()) smoe::write_file_atomically(arguments.json, smoe::speed_json_lines(report));
+  return 0;
+}
+
+int scale(const Arguments& arguments) {
+  smoe::ScalingBenchOptions options;
+  options.config = smoe::read_config<smoe::BenchConfig>(arguments.config);
+  options.axes.clear();
+  for (const std::string& axis : arguments.axes) {
+    options.axes.push_back(smoe::enum_from_name<smoe::ScalingAxis>(axis).value());
+  }
+  options.budget = arguments.budget;
+  options.max_threads = arguments.threads > 0 ? arguments.threads : smoe::available_cores();
+  options.repetitions = arguments.repetitions;
+  options.measure_peak = !arguments.no_peak;
+  const smoe::SpeedReport report = smoe::run_scaling_bench(options);
+  fmt::print("{}", smoe::scaling_tables(report));
   if (!arguments.json.empty()) smoe::write_file_atomically(arguments.json, smoe::speed_json_lines(report));
   return 0;
 }
@@ -87,6 +111,14 @@ std::vector<BenchCommand> add_training_benches(CLI::App& app) {
                           fmt::print("{}", smoe::accuracy_table(report));
                           return print(arguments, report.speed);
                         });
+  const auto scaling = add("scaling", "what a training step costs along one axis at a time",
+                           [](const Arguments& arguments) { return scale(arguments); });
+  scaling.first->add_option("--axes", scaling.second->axes, "k, S, E, length, batch, threads")
+      ->capture_default_str()
+      ->delimiter(',')
+      ->check(CLI::IsMember(scaling.second->axes));
+  scaling.first->add_option("--budget", scaling.second->budget,
+                            "by name or k; default: the one in the middle");
   soft.first->add_option("--temperatures", soft.second->temperatures, "of SoftTopK")->capture_default_str();
   return commands;
 }

@@ -67,13 +67,14 @@ std::string speed_table(const SpeedReport& report) {
                      fmt::format("{:.0f}", static_cast<double>(tokens) / median.wall_s));
     };
     const double flops = row.useful_flops;
+    const double shared = report.peak.per_core_s > 0 ? flops : 0;
     table.add_row(
         {labels_text(row), fmt::format("{:.2f}", 1e3 * best.wall_s),
          fmt::format("{:.2f}", 1e3 * median.wall_s), fmt::format("{:.2f}", 1e3 * median.core_s),
          rate(row.processed_tokens), rate(row.unique_tokens),
          or_dash(flops, fmt::format("{:.1f}", 1e-9 * flops / median.wall_s)),
-         or_dash(flops, fmt::format("{:.1f}%", 100 * flops / best.wall_s / report.peak.per_wall_s)),
-         or_dash(flops, fmt::format("{:.1f}%", 100 * share_of_peak(row, report.peak))),
+         or_dash(shared, fmt::format("{:.1f}%", 100 * flops / best.wall_s / report.peak.per_wall_s)),
+         or_dash(shared, fmt::format("{:.1f}%", 100 * share_of_peak(row, report.peak))),
          or_dash(static_cast<double>(row.peak_memory_bytes),
                  fmt::format("{:.0f}", static_cast<double>(row.peak_memory_bytes) / (1024.0 * 1024.0))),
          fmt::format("{:.2f}", median.wall_s / reference.wall_s),
@@ -113,11 +114,14 @@ std::string speed_json_lines(const SpeedReport& report) {
     if (row.useful_flops > 0) {
       line["useful_flops"] = row.useful_flops;
       line["times_first_core_per_flop"] = cost_per_flop(report, row);
+    }
+    if (row.useful_flops > 0 && report.peak.per_core_s > 0) {
       line["share_of_peak_core"] = share_of_peak(row, report.peak);
       line["share_of_peak_wall"] = row.useful_flops / row.samples.best().wall_s / report.peak.per_wall_s;
     }
     if (row.processed_tokens > 0) line["processed_tokens"] = row.processed_tokens;
     if (row.unique_tokens > 0) line["unique_tokens"] = row.unique_tokens;
+    if (row.items > 0) line["items"] = row.items;
     if (row.text_bytes > 0) line["text_bytes"] = row.text_bytes;
     if (row.peak_memory_bytes > 0) line["peak_memory_bytes"] = row.peak_memory_bytes;
     if (!row.phase_s.empty()) line["phase_s"] = row.phase_s;

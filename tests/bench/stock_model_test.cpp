@@ -3,37 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include "smoe/bench/bench_config.h"
+#include "bench/bench_test_support.h"
 #include "smoe/train/loss.h"
 
 namespace smoe {
 namespace {
 
-BenchConfig small_config(bool grouped_queries) {
-  BenchConfig config;
-  config.model.vocab_size = 50;
-  config.model.dim = 16;
-  config.model.num_heads = 4;
-  config.model.num_kv_heads = grouped_queries ? 2 : 4;
-  config.model.qk_norm = grouped_queries;
-  config.model.head_dim = 8;
-  config.model.num_dense_layers = 1;
-  config.model.dense_ffn_dim = 24;
-  config.model.num_moe_layers = 2;
-  config.model.num_experts = 6;
-  config.model.expert_dim = 4;
-  config.model.budgets = {{"small", 2}, {"large", 5}};
-  config.model.tied_embeddings = false;
-  config.model.routing.segment_length = 8;
-  config.bench = {2, 32};
-  return config;
-}
-
 class StockModelTest : public ::testing::TestWithParam<std::tuple<StockExperts, bool>> {};
 
 TEST_P(StockModelTest, GivesTheLossAndGradientsOfTheLibrary) {
   const auto& [experts, grouped_queries] = GetParam();
-  BenchConfig config = small_config(grouped_queries);
+  BenchConfig config = small_bench_config(grouped_queries);
   // The masked-dense form sends the mask's gradient to all experts, as the library does with this setting.
   if (experts == StockExperts::kMaskedDense) config.model.routing.mask_gradient = MaskGradient::kAll;
   Model model(config.model, at::kCPU, at::kFloat);

@@ -19,6 +19,7 @@ struct SpeedRow {
   int64_t processed_tokens = 0;  // over all replicas
   int64_t unique_tokens = 0;
   int64_t text_bytes = 0;                 // of text that became tokens
+  int64_t items = 0;                      // rows of a benchmark that were scored
   int64_t peak_memory_bytes = 0;          // above that of the program before the model was made
   std::map<std::string, double> phase_s;  // of one more run with a PhaseRecorder
 };

@@ -19,6 +19,7 @@ struct SpeedOptions {
   std::vector<StockExperts> stock = {StockExperts::kMaskedDense, StockExperts::kGathered,
                                      StockExperts::kGrouped};
   uint64_t seed = 1;
+  bool measure_peak = true;  // of the matmul, of which rates are shares
 };
 
 // A whole optimizer step: every budget forward and backward, gradient norm, clipping, AdamW.

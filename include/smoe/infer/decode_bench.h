@@ -28,11 +28,12 @@ struct DecodeBenchOptions {
   std::vector<int64_t> batch_sizes = {1};  // rows decoded together, with all weights in memory
   int64_t num_tokens = 128;                // measured at least, rounded up to whole segments
   int64_t vanilla_tokens = 32;
+  bool stock = true;  // also batch 1 composed of LibTorch's own operators, in float32
   uint64_t seed = 1;
 };
 
 struct DecodeBenchRow {
-  std::string model;  // dense, stepped, vanilla
+  std::string model;  // dense, stepped, vanilla; "stock gather" and "stock loop" of LibTorch's operators
   std::string budget;
   int64_t segment_length = 0;  // stepped only
   int64_t batch = 1;           // rows together
@@ -43,6 +44,9 @@ struct DecodeBenchRow {
   // The dense model of the same active size with as many rows, in turns with this row; its share of the time.
   double dense_ms_per_token = 0;
   double times_dense = 1;
+  // Of rows of LibTorch's operators: the stepped row, in turns with this one; times its time.
+  double stepped_ms_per_token = 0;
+  double times_stepped = 0;
   double active_bytes = 0;        // weights that one token reads
   double memory_bytes_per_s = 0;  // what memory streams, measured between the turns of this row
   double stall_ms = 0;            // a token
