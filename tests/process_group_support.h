@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -147,5 +148,44 @@ class LoopbackJob {
  private:
   std::vector<std::unique_ptr<ChildProcess>> processes_;
 };
+
+// A torchrun that works: the one that SMOE_TORCHRUN names, or that of the environment beside the sources,
+// whose Python part needs the full set of wheels. Empty if there is none.
+inline std::string find_torchrun() {
+  const char* const chosen = std::getenv("SMOE_TORCHRUN");
+  const std::string path = chosen != nullptr ? chosen : SMOE_SOURCE_DIR "/.venv/bin/torchrun";
+  const bool works =
+      std::filesystem::exists(path) && std::system((path + " --help >/dev/null 2>&1").c_str()) == 0;
+  return works ? path : "";
+}
+
+// Processes of `program` that were started, directly or not, by `ancestor`.
+inline std::vector<pid_t> descendants(pid_t ancestor, const std::string& program) {
+  std::map<pid_t, pid_t> parent_of;
+  std::map<pid_t, std::string> name_of;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string number = entry.path().filename().string();
+    if (number.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stream(entry.path() / "stat");
+    std::string text;
+    std::getline(stream, text);
+    const size_t open = text.find('(');
+    const size_t close = text.rfind(')');
+    if (open == std::string::npos || close == std::string::npos) continue;
+    const pid_t id = std::stoi(number);
+    name_of[id] = text.substr(open + 1, close - open - 1);
+    std::istringstream rest(text.substr(close + 2));
+    std::string state;
+    rest >> state >> parent_of[id];
+  }
+  std::vector<pid_t> found;
+  for (const auto& [id, name] : name_of) {
+    if (name != program) continue;
+    for (pid_t above = id; above > 1; above = parent_of[above]) {
+      if (above == ancestor) found.push_back(id);
+    }
+  }
+  return found;
+}
 
 }  // namespace smoe::testing

@@ -11,6 +11,7 @@
 
 #include "failure_watch.h"
 #include "message_board_impl.h"
+#include "roll_call.h"
 #include "smoe/core/error.h"
 #include "smoe/core/log.h"
 #include "without_trace.h"
@@ -20,8 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr size_t kMostNamedRanks = 16;
 
 double seconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
@@ -36,29 +35,6 @@ milliseconds margin_of(double timeout_seconds) {
 
 std::string here(const LaunchInfo& launch) {
   return fmt::format("rank {} of {}", launch.rank, launch.world_size);
-}
-
-// Waits until every rank has written its key. Names those that have not.
-void await_all(const StorePointer& store, const LaunchInfo& launch, milliseconds timeout) {
-  const auto key = [](int64_t rank) { return fmt::format("arrived/{}", rank); };
-  store->set(key(launch.rank), std::vector<uint8_t>{1});
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < launch.world_size; ++rank) keys.push_back(key(rank));
-  try {
-    store->wait(keys, timeout);
-    return;
-  } catch (const std::exception&) {
-    // Told below.
-  }
-  std::vector<std::string> missing;
-  for (int64_t rank = 0; rank < launch.world_size && missing.size() < kMostNamedRanks; ++rank) {
-    if (!store->check({key(rank)})) missing.push_back(std::to_string(rank));
-  }
-  throw Error(fmt::format(
-      "{}: rank {} did not arrive within {:.0f} s (distributed.timeout_seconds). Every process of the job "
-      "must "
-      "be started, with the same MASTER_ADDR and MASTER_PORT; the log of the missing one says why it ended.",
-      here(launch), fmt::join(missing, ", "), std::chrono::duration<double>(timeout).count()));
 }
 
 void check_flat_pair(const at::Tensor& whole, const at::Tensor& part, int64_t world_size) {
@@ -187,8 +163,8 @@ std::shared_ptr<Communicator> Communicator::connect(const LaunchInfo& launch, co
   impl->timeout_seconds = config.timeout_seconds;
   impl->device = device;
   for (int64_t rank = 0; rank < launch.world_size; ++rank) impl->members.push_back(rank);
-  impl->store = connect_store(launch, impl->operation_timeout());
-  await_all(impl->store, launch, impl->operation_timeout());
+  impl->store =
+      call_the_roll(connect_store(launch, impl->operation_timeout()), launch, impl->operation_timeout());
   impl->watch = std::make_shared<FailureWatch>(impl->store, launch, margin_of(config.timeout_seconds));
   std::shared_ptr<Communicator> communicator(new Communicator(impl, launch.rank, launch.world_size));
   const GroupPlace place{static_cast<int>(launch.rank), static_cast<int>(launch.world_size),

@@ -82,7 +82,6 @@ LaunchInfo from_torchrun(const Variables& variables) {
   const int64_t known_local = info.rank == info.local_rank ? info.world_size : info.local_rank + 1;
   info.local_world_size = variables.number_or("LOCAL_WORLD_SIZE", 1, info.world_size, known_local);
   info.launcher_holds_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  info.attempt = variables.number_or("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks, 0);
   check_head(info, info.local_world_size < info.world_size, "MASTER_ADDR");
   return info;
 }
@@ -125,7 +124,6 @@ LaunchInfo from_slurm(const Variables& variables) {
   const int64_t job = variables.number_or("SLURM_JOB_ID", 0, int64_t{1} << 62, 0);
   info.main_port =
       variables.number_or("MASTER_PORT", 1, kLargestPort, kFirstSlurmPort + job % kNumSlurmPorts);
-  info.attempt = variables.number_or("SLURM_RESTART_COUNT", 0, kMostRanks, 0);
   check_head(info, has_several_nodes, variables.has("MASTER_ADDR") ? "MASTER_ADDR" : list_name);
   return info;
 }

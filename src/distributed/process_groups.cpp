@@ -67,7 +67,7 @@ StorePointer connect_store(const LaunchInfo& launch, std::chrono::milliseconds t
   options.timeout = timeout;
   try {
     const StorePointer store = c10::make_intrusive<c10d::TCPStore>(launch.main_address, options);
-    return c10::make_intrusive<c10d::PrefixStore>(fmt::format("smoe/attempt-{}", launch.attempt), store);
+    return c10::make_intrusive<c10d::PrefixStore>("smoe", store);
   } catch (const std::exception& error) {
     const std::string why = without_stack_trace(error.what());
     if (options.isServer) {

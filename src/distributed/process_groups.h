@@ -16,7 +16,7 @@ namespace smoe {
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-// Connects to the store of the job; rank 0 starts it unless the launcher did. Keys are those of this attempt.
+// Connects to the store of the job; rank 0 starts it unless the launcher did.
 // Throws Error.
 StorePointer connect_store(const LaunchInfo& launch, std::chrono::milliseconds timeout);
 

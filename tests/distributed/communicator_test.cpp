@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "process_group_support.h"
 #include "smoe/core/error.h"
@@ -268,6 +269,29 @@ TEST_F(Ranks, NameThoseThatNeverArrive) {
       variables, folder_ / "first.txt");
   EXPECT_EQ(first.wait(kLimit), 1);
   EXPECT_THAT(first.text(), HasSubstr("rank 1, 2 did not arrive within"));
+}
+
+// torchrun keeps its store over restarts, and agents of several nodes do not count restarts alike.
+TEST_F(Ranks, MeetAgainInAStoreThatHoldsWhatAFailedStartLeft) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  Environment variables = {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                           {"MASTER_PORT", std::to_string(store->getPort())}};
+  const auto run = [&](const std::string& test, int world_size) {
+    LoopbackJob job(
+        {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_filter=DISABLED_Rank." + test},
+        world_size, folder_.path(), variables);
+    const std::vector<int> statuses = job.wait(kLimit);
+    EXPECT_EQ(statuses[0], 0) << job.text();
+    EXPECT_EQ(statuses[1], test == "Killed" ? 128 + SIGKILL : 0) << job.text();
+  };
+  run("Killed", 3);
+  run("Collectives", 3);
+  run("Collectives", 2);
+  run("Collectives", 3);
 }
 
 TEST(SingleProcess, NeedsNoPeersAndChangesNothing) {

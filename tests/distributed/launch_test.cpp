@@ -55,8 +55,7 @@ TEST(Launch, WithoutVariablesIsASingleProcess) {
 }
 
 TEST(Launch, ReadsTorchrunsVariables) {
-  const LaunchInfo info =
-      read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}));
+  const LaunchInfo info = read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
   EXPECT_EQ(info.launcher, Launcher::kTorchrun);
   EXPECT_EQ(info.rank, 5);
   EXPECT_EQ(info.world_size, 8);
@@ -65,7 +64,6 @@ TEST(Launch, ReadsTorchrunsVariables) {
   EXPECT_EQ(info.main_address, "head");
   EXPECT_EQ(info.main_port, 29400);
   EXPECT_TRUE(info.launcher_holds_store);
-  EXPECT_EQ(info.attempt, 2);
   EXPECT_FALSE(read(kTorchrun).launcher_holds_store);
 }
 

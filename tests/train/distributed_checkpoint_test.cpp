@@ -194,42 +194,6 @@ TEST_F(DistributedCheckpoint, OfHalfPrecisionInShardGroupsIsReadByAnyNumberOfPro
       << "masters and weights of a finished run are read and written as they are";
 }
 
-std::string torchrun() {
-  const char* variable = std::getenv("SMOE_TORCHRUN");
-  const std::string path = variable != nullptr ? variable : SMOE_SOURCE_DIR "/.venv/bin/torchrun";
-  const bool works = fs::exists(path) && std::system((path + " --help >/dev/null 2>&1").c_str()) == 0;
-  return works ? path : "";
-}
-
-// Processes of `program` that were started, directly or not, by `ancestor`.
-std::vector<pid_t> descendants(pid_t ancestor, const std::string& program) {
-  std::map<pid_t, pid_t> parent_of;
-  std::map<pid_t, std::string> name_of;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string number = entry.path().filename().string();
-    if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream stream(entry.path() / "stat");
-    std::string text;
-    std::getline(stream, text);
-    const size_t open = text.find('(');
-    const size_t close = text.rfind(')');
-    if (open == std::string::npos || close == std::string::npos) continue;
-    const pid_t id = std::stoi(number);
-    name_of[id] = text.substr(open + 1, close - open - 1);
-    std::istringstream rest(text.substr(close + 2));
-    std::string state;
-    rest >> state >> parent_of[id];
-  }
-  std::vector<pid_t> found;
-  for (const auto& [id, name] : name_of) {
-    if (name != program) continue;
-    for (pid_t above = id; above > 1; above = parent_of[above]) {
-      if (above == ancestor) found.push_back(id);
-    }
-  }
-  return found;
-}
-
 TEST_F(DistributedCheckpoint, OfAnotherRunsLastStepIsSavedAgainByAllInTheNewFolder) {
   const std::string config = write_config();
   train(config, "run", 2);
@@ -255,7 +219,7 @@ TEST_F(DistributedCheckpoint, ThatIsDamagedEndsAllProcessesWithTheReasonOfTheOne
 }
 
 TEST_F(DistributedCheckpoint, RanksKilledAtRandomMomentsUnderTorchrunEndLikeARunThatWasLeftAlone) {
-  const std::string launcher = torchrun();
+  const std::string launcher = testing::find_torchrun();
   if (launcher.empty()) GTEST_SKIP() << "needs a torchrun that works; SMOE_TORCHRUN names one";
   constexpr int64_t kSteps = 40;
   const std::string config = write_config(/*every_steps=*/1, kSteps);
@@ -275,7 +239,7 @@ TEST_F(DistributedCheckpoint, RanksKilledAtRandomMomentsUnderTorchrunEndLikeARun
     const auto end = std::chrono::steady_clock::now() + 90s;
     while (newest() < target && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(3ms);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 100000));
-    const std::vector<pid_t> ranks = descendants(job.id(), "smoe-train");
+    const std::vector<pid_t> ranks = testing::descendants(job.id(), "smoe-train");
     if (ranks.empty()) break;
     ::kill(ranks[random() % ranks.size()], SIGKILL);
     ++num_killed;

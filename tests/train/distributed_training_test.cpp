@@ -259,15 +259,11 @@ TEST_F(DistributedRun, MeetsBySlurmsVariables) {
   EXPECT_LT(largest_weight_difference(folder_ / "alone", folder_ / "split"), kWeightBound);
 }
 
-// The real launcher, where it can be run: Python's part of LibTorch needs the full set of wheels.
+// The real launcher, where it can be run.
 TEST_F(DistributedRun, WorksUnderTorchrun) {
-  const char* const chosen = std::getenv("SMOE_TORCHRUN");
-  const std::string torchrun = chosen != nullptr ? chosen : SMOE_SOURCE_DIR "/.venv/bin/torchrun";
-  ChildProcess help({torchrun, "--help"}, {}, folder_ / "help.txt");
-  if (!fs::exists(torchrun) || help.wait(kLimit) != 0) {
-    GTEST_SKIP() << torchrun
-                 << " does not run here (SMOE_TORCH_ROUTE=full tools/setup.sh, or set SMOE_TORCHRUN)";
-  }
+  const std::string torchrun = testing::find_torchrun();
+  if (torchrun.empty())
+    GTEST_SKIP() << "no torchrun works here (SMOE_TORCH_ROUTE=full tools/setup.sh, or set SMOE_TORCHRUN)";
   const TrainConfig base = config(Architecture::kSteppedMoe);
   const std::string file = write(base);
   ChildProcess alone(command(file, "alone"), {}, folder_ / "alone.txt");

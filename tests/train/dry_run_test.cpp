@@ -135,7 +135,8 @@ TEST(DryRun, FindsADeviceThatIsNotThere) {
 class AsRankZero {
  public:
   explicit AsRankZero(int world_size) {
-    for (const auto& [name, value] : testing::loopback_ranks(world_size).front()) {
+    const testing::Environment variables = testing::loopback_ranks(world_size).front();
+    for (const auto& [name, value] : variables) {
       names_.push_back(name);
       ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
     }

@@ -2,6 +2,7 @@
 // two loopback interfaces, two addresses and a link that can go down.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
 #include <thread>
@@ -47,11 +48,15 @@ class TwoNodes {
   TwoNodes& operator=(const TwoNodes&) = delete;
 
   bool is_up() const { return is_up_; }
-  // The same command on both nodes, as torchrun would start it with one process a node.
   std::unique_ptr<ChildProcess> start(int node_rank, std::vector<std::string> command,
-                                      const fs::path& output) const {
-    const std::string rank = std::to_string(node_rank);
+                                      const Environment& variables, const fs::path& output) const {
     command.insert(command.begin(), {find_ip(), "netns", "exec", node(node_rank)});
+    return std::make_unique<ChildProcess>(command, variables, output);
+  }
+  // As torchrun would start it with one process a node.
+  std::unique_ptr<ChildProcess> start_rank(int node_rank, const std::vector<std::string>& command,
+                                           const fs::path& output) const {
+    const std::string rank = std::to_string(node_rank);
     const Environment variables = {{"RANK", rank},
                                    {"LOCAL_RANK", "0"},
                                    {"WORLD_SIZE", "2"},
@@ -59,7 +64,7 @@ class TwoNodes {
                                    {"MASTER_ADDR", kHead},
                                    {"MASTER_PORT", kPort},
                                    {"OMP_WAIT_POLICY", "passive"}};
-    return std::make_unique<ChildProcess>(command, variables, output);
+    return start(node_rank, command, variables, output);
   }
   // Takes node 1 off the network; nobody gets a packet any more, not even one that closes a connection.
   bool cut() const { return run("-n " + node(1) + " link set " + link(1) + " down"); }
@@ -91,7 +96,7 @@ class TwoNodeRun : public ::testing::Test {
     write_file_atomically(folder_ / "config.yaml", dump_config(config));
     for (const int rank : {0, 1}) {
       ranks_.push_back(
-          nodes_.start(rank, command("split"), folder_ / ("rank-" + std::to_string(rank) + ".txt")));
+          nodes_.start_rank(rank, command("split"), folder_ / ("rank-" + std::to_string(rank) + ".txt")));
     }
   }
   std::vector<std::string> command(const std::string& run) const {
@@ -146,6 +151,47 @@ TEST_F(TwoNodeRun, EndsOnBothNodesInTimeWhenTheLinkGoesDown) {
   // Rank 0 holds the store that the signs of life are in.
   EXPECT_THAT(ranks_[1]->text(), AllOf(HasSubstr("rank 1 of 2: operation `"), HasSubstr("of step "),
                                        HasSubstr("because of rank 0, which")));
+}
+
+// Only the agent of the killed rank counts this restart; the other one sees a change of members.
+TEST_F(TwoNodeRun, GoesOnWithOneRestartOfTorchrunAfterARankOfOneNodeWasKilled) {
+  const std::string torchrun = testing::find_torchrun();
+  if (torchrun.empty())
+    GTEST_SKIP() << "no torchrun works here (SMOE_TORCH_ROUTE=full tools/setup.sh, or set SMOE_TORCHRUN)";
+  TrainConfig saving = config();
+  saving.steps = 60;
+  saving.checkpoint.every_steps = 1;
+  saving.validate_every_steps = 0;
+  saving.distributed.timeout_seconds = kTimeout;
+  write_file_atomically(folder_ / "config.yaml", dump_config(saving));
+  testing::LoopbackJob straight(command("straight"), 2, folder_ / "straight-logs");
+  for (const int status : straight.wait(kLimit)) ASSERT_EQ(status, 0) << straight.text();
+  for (const int node : {0, 1}) {
+    std::vector<std::string> words = {torchrun,
+                                      "--no-python",
+                                      "--nnodes=2",
+                                      "--nproc-per-node=1",
+                                      "--max-restarts=1",
+                                      "--rdzv-backend=c10d",
+                                      std::string("--rdzv-endpoint=") + kHead + ":" + kPort,
+                                      node == 0 ? "--rdzv-conf=is_host=1" : "--rdzv-conf=is_host=0",
+                                      "--local-addr=10.213.77." + std::to_string(node + 1)};
+    for (const std::string& word : command("split")) words.push_back(word);
+    words.push_back("--resume");
+    ranks_.push_back(nodes_.start(node, words, {{"OMP_WAIT_POLICY", "passive"}},
+                                  folder_ / ("agent-" + std::to_string(node) + ".txt")));
+  }
+  const fs::path checkpoints = folder_ / "split" / "checkpoints";
+  const auto begun = std::chrono::steady_clock::now();
+  while (list_checkpoints(checkpoints).empty()) {
+    ASSERT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(60)) << text();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::vector<pid_t> victims = testing::descendants(ranks_[1]->id(), "smoe-train");
+  ASSERT_EQ(victims.size(), 1) << text();
+  ::kill(victims.front(), SIGKILL);
+  for (const auto& agent : ranks_) EXPECT_EQ(agent->wait(kLimit), 0) << text();
+  EXPECT_EQ(testing::largest_weight_difference(folder_ / "straight", folder_ / "split"), 0.0);
 }
 
 }  // namespace

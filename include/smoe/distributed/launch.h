@@ -25,7 +25,6 @@ struct LaunchInfo {
   std::string main_address;      // of the node that holds the store
   int64_t main_port = 0;
   bool launcher_holds_store = false;  // torchrun runs the store's server; else rank 0 does
-  int64_t attempt = 0;                // how often the launcher restarted the job
 
   bool is_distributed() const { return world_size > 1; }
 };
