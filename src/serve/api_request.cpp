@@ -42,6 +42,19 @@ void refuse_unsupported(const RequestFields& fields) {
       {"audio", {}},
       {"web_search_options", {}},
       {"top_logprobs", {0}},
+      // Of other servers of this kind.
+      {"repetition_penalty", {1, 1.0}},
+      {"length_penalty", {1, 1.0}},
+      {"use_beam_search", {false}},
+      {"min_tokens", {0}},
+      {"ignore_eos", {false}},
+      {"stop_token_ids", {json::array()}},
+      {"bad_words", {json::array()}},
+      {"prompt_logprobs", {}},
+      {"guided_json", {}},
+      {"guided_regex", {}},
+      {"guided_choice", {}},
+      {"guided_grammar", {}},
   };
   for (const auto& [name, allowed] : kAllowed) fields.refuse_unless(name, allowed);
 }
@@ -209,7 +222,8 @@ void read_lengths(const RequestFields& fields, ApiKind kind, int64_t context_lim
 
 nlohmann::json parse_request_body(const std::string& body) {
   if (is_too_deep_json(body)) {
-    throw ApiError(400, "invalid_json", fmt::format("the body nests more than {} levels deep", kMaxJsonDepth));
+    throw ApiError(400, "invalid_json",
+                   fmt::format("the body nests more than {} levels deep", kMaxJsonDepth));
   }
   try {
     return nlohmann::json::parse(body);

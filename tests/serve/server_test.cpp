@@ -167,6 +167,9 @@ TEST_F(ServerTest, RefusesWhatItCannotReadAndNamesTheField) {
   refused("response_format", {{"type", "json_object"}});
   refused("logit_bias", {{"5", 1}});
   refused("presence_penalty", 0.5);
+  refused("repetition_penalty", 1.2);
+  refused("ignore_eos", true);
+  refused("guided_json", json::object());
   refused("stream_options", {{"include_usage", true}});
 }
 
@@ -176,6 +179,8 @@ TEST_F(ServerTest, AcceptsDefaultsWrittenOutAndUnknownFields) {
                 {"echo", false},
                 {"tools", json::array()},
                 {"presence_penalty", 0},
+                {"repetition_penalty", 1.0},
+                {"ignore_eos", false},
                 {"logit_bias", nullptr}});
   asked.update(
       {{"response_format", {{"type", "text"}}}, {"logprobs", nullptr}, {"user", "me"}, {"store", true}});
