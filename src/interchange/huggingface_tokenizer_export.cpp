@@ -78,6 +78,11 @@ SpecialTokenIds export_tokenizer(const fs::path& checkpoint, const fs::path& fol
                       "generate() as stop_strings",
                       text));
     }
+    if (!renderer.stop().ending.empty()) {
+      notes.push_back(
+          fmt::format("answers end with the text `{}` before EOS: remove it from what generate() gives",
+                      renderer.stop().ending));
+    }
   }
   fs::copy_file(*file, folder / file->filename());
   write_json_atomically(folder / "tokenizer_config.json", config);

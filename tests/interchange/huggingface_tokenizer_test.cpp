@@ -54,6 +54,20 @@ TEST_F(HuggingFaceTokenizer, SpecialTokensAndStopsAreWrittenForTransformers) {
   EXPECT_EQ(read("config.json")["bos_token_id"], 258);
 }
 
+TEST_F(HuggingFaceTokenizer, EndsOfAnswersThatAreTextAreNoted) {
+  const auto notes_of = [&](const std::string& assistant) {
+    fs::remove_all(folder_.path());
+    fs::create_directories(folder_.path());
+    write_checkpoint("name: text\nuser: {prefix: \"Q: \"}\nassistant: " + assistant + "\n");
+    return export_huggingface(folder_ / "model", folder_ / "out", {}).notes;
+  };
+  EXPECT_THAT(notes_of(R"({prefix: "A: ", end: "<done>", end_with_eos: false})"),
+              Contains(AllOf(HasSubstr("`<done>`"), HasSubstr("stop_strings"))));
+  EXPECT_THAT(notes_of(R"({prefix: "A: ", end: "<done>", end_with_eos: true})"),
+              Contains(AllOf(HasSubstr("`<done>`"), HasSubstr("before EOS"))));
+  EXPECT_THAT(notes_of(R"({prefix: "A: ", end: "", end_with_eos: true})"), ::testing::IsEmpty());
+}
+
 TEST_F(HuggingFaceTokenizer, ChatTemplateAndTokenizerComeBack) {
   write_checkpoint(read_file(chat_file("llama3.yaml")));
   export_huggingface(folder_ / "model", folder_ / "out", {});
