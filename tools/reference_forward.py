@@ -145,11 +145,35 @@ def top_k_mask(scores, k):
     return mask
 
 
+def selector_states(z, segment_length, position):
+    """What each segment of one row chooses from: z of its first token, of the one before, or a mean over S before."""
+    states = []
+    for begin in range(0, len(z), segment_length):
+        if position == "first" or begin == 0:
+            states.append(z[begin])
+        elif position == "previous_last":
+            states.append(z[begin - 1])
+        else:
+            states.append(z[begin - segment_length:begin].mean(axis=0))
+    return np.stack(states)
+
+
+def head_logits(normed, model, shape):
+    """Logits [segments, L, E] of normalised states; configs of before there was a choice have the linear head."""
+    head = model.config["routing"].get("mask_head", {})
+    if head.get("kind", "linear") == "mlp":
+        normed = silu(normed @ model["mask_generator.hidden.weight"].T)
+    logits = (normed @ model["mask_generator.proj.weight"].T).reshape(len(normed), *shape)
+    if head.get("normalize_layers", False):
+        logits = rms_norm(logits, model["mask_generator.layer_gain.weight"][:, None], float(model.config["norm_eps"]))
+    return logits
+
+
 def segment_masks(z, model, k, segment_length, router_offset):
-    """Masks [segments, L, E] of one row: the first token of each segment chooses, from the last dense layer's z."""
+    """Masks [segments, L, E] of one row, from the last dense layer's z."""
     config = model.config
     source = config["routing"]["mask_source"]
-    selectors = z[::segment_length]
+    selectors = selector_states(z, segment_length, config["routing"].get("selector_position", "first"))
     shape = (config["num_moe_layers"], config["num_experts"])
     if source == "prefix":
         return np.broadcast_to(np.arange(shape[1]) < k, (len(selectors), *shape)).astype(np.float64)
@@ -161,7 +185,7 @@ def segment_masks(z, model, k, segment_length, router_offset):
         selectors = selectors + router_offset
     normed = rms_norm(selectors, model["mask_generator.norm.weight"], float(config["norm_eps"]))
     # float32 as in training, so that ties are those of the training code.
-    logits = (normed @ model["mask_generator.proj.weight"].T).astype(np.float32).reshape(len(selectors), *shape)
+    logits = head_logits(normed, model, shape).astype(np.float32)
     bias = model.get("mask_generator.selection_bias")
     if bias is not None:
         logits = logits + bias.astype(np.float32)

@@ -204,6 +204,7 @@ int preview_run(const PreviewArguments& arguments) {
   const smoe::TrainingData data(config.data, config.sft, *tokenizer, config.model.vocab_size);
   smoe::ChatPreviewOptions options = arguments.options;
   options.segment_length = config.model.routing.segment_length;
+  options.selector_position = config.model.routing.selector_position;
   print_rows(data.rows(0, arguments.rows), *tokenizer, options);
   return 0;
 }

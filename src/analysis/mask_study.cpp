@@ -54,7 +54,7 @@ at::Tensor masks_of(const Model& model, const EncodedText& text, int64_t budget,
   if (length == 0) return at::empty({0, num_layers, model.config().num_experts}, at::kByte);
   ModelInput input;
   input.tokens_BT = at::tensor(text.tokens, at::kLong).narrow(0, 0, length).unsqueeze(0).to(model.device());
-  input.segments = fixed_segments(1, length, segment_length);
+  input.segments = fixed_segments(1, length, segment_length, model.config().routing.selector_position);
   input.budget_of_row = {budget};
   const at::NoGradGuard no_gradient;
   return model.forward(input).plan->mask_QLE.to(at::kCPU, at::kByte);

@@ -19,7 +19,8 @@ Batch random_batch(const BenchConfig& config, uint64_t seed) {
 
 ModelInput input_at_budget(const Batch& batch, const BenchConfig& config, int64_t budget) {
   const std::vector<int64_t> budgets(static_cast<size_t>(batch.num_rows()), budget);
-  return make_model_input(batch, config.model.routing.segment_length, budgets, at::kCPU);
+  return make_model_input(batch, config.model.routing.segment_length, budgets, at::kCPU,
+                          config.model.routing.selector_position);
 }
 
 TrainConfig bench_train_config(const BenchConfig& config) {

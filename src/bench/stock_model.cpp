@@ -128,9 +128,13 @@ at::Tensor StockModel::feed_forward(const at::Tensor& x, const std::string& pref
 // The routing is ours in all compositions, which is to their advantage.
 at::Tensor StockModel::mask_QLE(const at::Tensor& h_BTD, const ModelInput& input) const {
   const ModelConfig& config = model_.config();
-  const MaskGeneratorWeights generator{weight("mask_generator.norm.weight"),
-                                       weight("mask_generator.proj.weight")};
-  const at::Tensor logits_QLE = mask_logits(h_BTD.flatten(0, 1), generator, input.segments, {}, config);
+  // The composition is that of the default head.
+  SMOE_ASSERT(config.routing.mask_head.kind == MaskHeadKind::kLinear &&
+              !config.routing.mask_head.normalize_layers);
+  const MaskGeneratorWeights generator{
+      weight("mask_generator.norm.weight"), weight("mask_generator.proj.weight"), {}, {}};
+  const at::Tensor logits_QLE =
+      mask_logits(selector_states(h_BTD, input.segments), generator, input.segments, {}, config);
   const auto budget = static_cast<size_t>(input.budget_of_row.front());
   const at::Tensor count_Q =
       at::full({input.segments.num_segments()}, config.budgets[budget].experts_per_layer, at::kLong);

@@ -67,7 +67,8 @@ class RowPreview {
         chat_(batch.chats[static_cast<size_t>(row)]),
         tokenizer_(tokenizer),
         options_(options) {
-    for (const Segment& segment : batch_segments(batch, options.segment_length).segments) {
+    for (const Segment& segment :
+         batch_segments(batch, options.segment_length, options.selector_position).segments) {
       if (segment.row == row) segments_.push_back(segment);
     }
   }
@@ -95,7 +96,8 @@ class RowPreview {
     Lines words(options_.width);
     for (int64_t t = segment.begin; t < end; ++t) {
       const bool trained = t > dialogue.begin && is_trained(t - 1);
-      add_token(words, tokens_T_[t].item<int32_t>(), {trained, t == segment.selector});
+      add_token(words, tokens_T_[t].item<int32_t>(),
+                {trained, t > segment.selector - segment.selector_tokens && t <= segment.selector});
     }
     // The last token of a dialogue is only a target.
     if (end == dialogue.end) {

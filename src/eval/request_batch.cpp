@@ -5,6 +5,7 @@
 
 #include "smoe/core/error.h"
 #include "smoe/routing/chat_segments.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
 namespace {
@@ -90,7 +91,7 @@ class RowWriter {
   void write_padding(int64_t begin) {
     if (begin == num_tokens_) return;
     for (int64_t i = begin; i < num_tokens_ && allowed_ != nullptr; ++i) allowed_[i * num_tokens_ + i] = true;
-    add_segment(begin, num_tokens_, begin);
+    add_segment({row_, begin, num_tokens_, begin});
   }
 
   // A shared prefix is whole segments, so that segments may be counted from its end.
@@ -101,14 +102,15 @@ class RowWriter {
       // The answer that follows the context, so that what stands before it is a prompt.
       responses.push_back({trunk_length_, trunk_length_});
       const ChatRow dialogue = {{0, trunk_length_, std::move(responses)}};
-      const SegmentMap map = chat_segments({dialogue}, trunk_length_, options_.segment_length);
+      const SegmentMap map =
+          chat_segments({dialogue}, trunk_length_, options_.segment_length, options_.selector_position);
       for (const Segment& segment : map.segments) {
-        add_segment(segment.begin, segment.end, segment.selector);
+        add_segment({row_, segment.begin, segment.end, segment.selector, segment.selector_tokens});
       }
       return;
     }
     for (int64_t begin = 0; begin < trunk_length_; begin += options_.segment_length) {
-      add_segment(begin, std::min(begin + options_.segment_length, trunk_length_), begin);
+      add_segment(run(begin, std::min(begin + options_.segment_length, trunk_length_)));
     }
   }
 
@@ -116,22 +118,30 @@ class RowWriter {
     const int64_t length = options_.segment_length;
     // The run that the trunk decides: the rest of its last segment, or the first S tokens.
     int64_t first = length;
-    int64_t selector = trunk_length_ - 1;
+    Segment of_trunk{row_, branch.begin, branch.begin, trunk_length_ - 1};
     if (options_.routing == RoutingMode::kSegments) {
       first = (length - trunk_length_ % length) % length;
-      selector = trunk_length_ / length * length;
+      of_trunk = run(trunk_length_ / length * length, trunk_length_);
     }
     first = std::min(first, branch.length);
     const int64_t end = branch.begin + branch.length;
-    if (first > 0) add_segment(branch.begin, branch.begin + first, selector);
+    of_trunk.begin = branch.begin;
+    of_trunk.end = branch.begin + first;
+    if (first > 0) add_segment(of_trunk);
     for (int64_t begin = branch.begin + first; begin < end; begin += length) {
-      add_segment(begin, std::min(begin + length, end), begin);
+      Segment segment = run(begin, std::min(begin + length, end));
+      // What stands before a branch in the row may be another branch.
+      if (begin == branch.begin && segment.selector < begin) segment.selector = trunk_length_ - 1;
+      add_segment(segment);
     }
   }
 
-  void add_segment(int64_t begin, int64_t end, int64_t selector) {
-    batch_.input.segments.segments.push_back({row_, begin, end, selector});
+  // A run of the row's tokens, before which those of the prefix stand.
+  Segment run(int64_t begin, int64_t end) const {
+    return placed_segment(row_, {-prefix_length_, begin, end}, options_.segment_length,
+                          options_.selector_position);
   }
+  void add_segment(const Segment& segment) { batch_.input.segments.segments.push_back(segment); }
   void add_target(int64_t position, int64_t token, size_t request) {
     batch_.targets.push_back({row_ * num_tokens_ + position, token, request});
   }
@@ -176,26 +186,30 @@ RequestTree make_tree(const std::vector<Request>& requests, size_t begin, size_t
 
 // Requests [begin, end) belong to one group and have the same shared prefix.
 void add_trees(const std::vector<Request>& requests, size_t begin, size_t end, RoutingMode routing,
-               std::vector<RequestTree>& trees) {
+               SelectorPosition position, std::vector<RequestTree>& trees) {
+  const bool has_windows = routing == RoutingMode::kSegments && position == SelectorPosition::kPreviousMean;
   const int64_t common = common_context(requests, begin, end);
   int64_t longest = 0;
   for (size_t i = begin; i < end; ++i) {
     longest = std::max(longest, std::ssize(requests[i].context) - requests[i].shared_prefix);
   }
-  const bool is_worth_it = common >= kShortestTrunk && 2 * common >= longest;
+  const bool is_worth_it = common >= kShortestTrunk && 2 * common >= longest && !has_windows;
   if (routing == RoutingMode::kSegments && is_worth_it) {
     trees.push_back(make_tree(requests, begin, end, common));
     return;
   }
   for (size_t first = begin, last = begin; first < end; first = last) {
-    while (last < end && requests[last].context == requests[first].context) ++last;
+    do {
+      ++last;
+    } while (last < end && !has_windows && requests[last].context == requests[first].context);
     trees.push_back(make_tree(requests, first, last, common_context(requests, first, last)));
   }
 }
 
 }  // namespace
 
-std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests, RoutingMode routing) {
+std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests, RoutingMode routing,
+                                             SelectorPosition position) {
   std::vector<RequestTree> trees;
   for (size_t begin = 0, end = 0; begin < requests.size(); begin = end) {
     for (; end < requests.size() && requests[end].group == requests[begin].group &&
@@ -205,7 +219,7 @@ std::vector<RequestTree> build_request_trees(const std::vector<Request>& request
                   std::ssize(requests[end].context) > requests[end].shared_prefix &&
                   !requests[end].continuation.empty());
     }
-    add_trees(requests, begin, end, routing, trees);
+    add_trees(requests, begin, end, routing, position, trees);
   }
   std::ranges::stable_sort(trees, std::greater<>(), &RequestTree::length);
   return trees;

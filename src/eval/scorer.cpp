@@ -97,7 +97,7 @@ std::vector<RequestScore> Scorer::score(const std::vector<Request>& requests, in
                                         const std::function<void(int64_t)>& on_progress) {
   const c10::InferenceMode no_gradients;
   std::map<std::vector<int32_t>, std::vector<RequestTree>> trees_of_prefix;
-  for (RequestTree& tree : build_request_trees(requests, options_.routing)) {
+  for (RequestTree& tree : build_request_trees(requests, options_.routing, options_.selector_position)) {
     const Request& first = requests[tree.requests.front()];
     trees_of_prefix[{first.context.begin(), first.context.begin() + first.shared_prefix}].push_back(
         std::move(tree));

@@ -121,6 +121,7 @@ TokenRun::TokenRun(const Model& model, int64_t budget, int64_t segment_length, u
   DecodeRow row;
   row.budget = budget;
   row.routing.segment_length = segment_length;
+  row.routing.selector_position = model.config().routing.selector_position;
   std::vector<std::vector<int32_t>> prompts;
   for (int64_t i = 0; i < num_rows; ++i) prompts.push_back({next_token()});
   const Stopwatch watch;

@@ -125,7 +125,9 @@ at::Tensor GenerationSession::prefill(Requests& group) {
     for (const auto& running : group) {
       const GenerationRequest& request = running->request;
       prompts.push_back(request.prompt);
-      rows.push_back({request.budget, {request.routing, request.segment_length, 0, request.responses}});
+      rows.push_back({request.budget,
+                      {request.routing, request.segment_length, 0, request.responses,
+                       model_.config().routing.selector_position}});
     }
     try {
       std::shared_ptr<const KvCache> prefix;

@@ -42,7 +42,8 @@ std::shared_ptr<const KvCache> PrefixCache::compute(const Entry& entry) const {
   input.tokens_BT = at::tensor(entry.tokens, at::TensorOptions().dtype(at::kInt))
                         .to(model_.device(), at::kLong)
                         .unsqueeze(0);
-  input.segments = fixed_segments(1, num_tokens, entry.segment_length);
+  input.segments =
+      fixed_segments(1, num_tokens, entry.segment_length, model_.config().routing.selector_position);
   input.budget_of_row = {entry.budget};
   input.cache = cache.get();
   model_.forward(input);
@@ -53,7 +54,8 @@ std::shared_ptr<const KvCache> PrefixCache::compute(const Entry& entry) const {
 int64_t PrefixCache::bytes_of(const Entry& entry) const {
   const ModelConfig& config = model_.config();
   const auto element = static_cast<int64_t>(model_.output_weight().element_size());
-  return 2 * config.num_layers() * config.num_kv_heads * config.head_dim * element *
+  const int64_t states = entry.cache->keeps_states() ? config.dim : 0;
+  return (2 * config.num_layers() * config.num_kv_heads * config.head_dim + states) * element *
          entry.cache->lengths().front();
 }
 

@@ -4,13 +4,24 @@
 #include <limits>
 
 #include "smoe/core/error.h"
+#include "smoe/routing/segment_runs.h"
 
 namespace smoe {
+namespace {
+
+// A run that is routed as `position` says.
+RowRouting::Run placed_run(int64_t begin, int64_t end, const RowRouting& routing) {
+  const Segment segment =
+      placed_segment(0, {0, begin, end}, routing.segment_length, routing.selector_position);
+  return {begin, end, segment.selector, segment.selector_tokens};
+}
+
+}  // namespace
 
 RowRouting::Run RowRouting::run_at(int64_t position) const {
   if (mode == RoutingMode::kSegments) {
     const int64_t begin = position / segment_length * segment_length;
-    return {begin, begin + segment_length, begin};
+    return placed_run(begin, begin + segment_length, *this);
   }
   int64_t turn_begin = 0;
   const ResponseSpan newest{prompt_tokens, std::numeric_limits<int64_t>::max()};
@@ -20,7 +31,7 @@ RowRouting::Run RowRouting::run_at(int64_t position) const {
     if (position < first_end) return {turn_begin, first_end, response.begin - 1};
     if (position < response.end) {
       const int64_t begin = response.begin + (position - response.begin) / segment_length * segment_length;
-      return {begin, std::min(begin + segment_length, response.end), begin};
+      return placed_run(begin, std::min(begin + segment_length, response.end), *this);
     }
     turn_begin = response.end;
   }
@@ -45,12 +56,13 @@ void append_segments(const RowRouting& routing, int64_t row, int64_t position, i
   for (int64_t begin = 0; begin < num_kept;) {
     const RowRouting::Run run = routing.run_at(position + begin);
     const int64_t end = std::min(run.end - position, num_kept);
-    int64_t selector = kCarriedSelector;
+    Segment segment{row, begin, end < num_kept ? end : num_tokens, kCarriedSelector};
     if (run.begin == position + begin) {
-      selector = run.selector - position;
-      SMOE_ASSERT(selector < num_kept);
+      segment.selector = run.selector - position;
+      segment.selector_tokens = run.selector_tokens;
+      SMOE_ASSERT(segment.selector < num_kept);
     }
-    map.segments.push_back({row, begin, end < num_kept ? end : num_tokens, selector});
+    map.segments.push_back(segment);
     begin = end;
   }
 }

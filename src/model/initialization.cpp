@@ -64,9 +64,15 @@ void initialize_parameters(const std::vector<NamedParameter>& parameters, const 
       case ParameterKind::kBuffer:
         parameter.tensor.zero_();
         break;
-      case ParameterKind::kRouter:
-        fill_normal(parameter, config.router_init_scale / std::sqrt(static_cast<double>(config.dim)), seed);
+      case ParameterKind::kRouter: {
+        // The scale is one of the logits, not of a hidden layer before them.
+        const bool is_hidden = parameter.name == "mask_generator.hidden.weight";
+        fill_normal(parameter,
+                    (is_hidden ? 1.0 : config.router_init_scale) /
+                        std::sqrt(static_cast<double>(parameter.tensor.size(-1))),
+                    seed);
         break;
+      }
       case ParameterKind::kEmbedding:
         fill_normal(parameter, 1.0 / std::sqrt(static_cast<double>(config.dim)), seed);
         break;

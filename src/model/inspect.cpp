@@ -94,7 +94,7 @@ LogitsResult compute_logits(const Model& model, const LogitsRequest& request) {
   for (int64_t row = 0; row < num_rows; ++row) {
     ModelInput input;
     input.tokens_BT = request.tokens_BT.narrow(0, row, 1).to(model.device());
-    input.segments = fixed_segments(1, num_tokens, segment_length);
+    input.segments = fixed_segments(1, num_tokens, segment_length, config.routing.selector_position);
     input.budget_of_row = {budget};
     const ModelOutput output = model.forward(input);
     at::Tensor logits_TV = result.logits_BTV[row];

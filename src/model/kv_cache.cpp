@@ -19,6 +19,10 @@ KvCache::KvCache(const ModelConfig& config, int64_t num_rows, int64_t capacity, 
     keys_.push_back(at::zeros({num_rows, config.num_kv_heads, own_capacity_, config.head_dim}, options));
     values_.push_back(at::zeros_like(keys_.back()));
   }
+  if (config.architecture == Architecture::kSteppedMoe &&
+      config.routing.selector_position != SelectorPosition::kFirst) {
+    states_BCD_ = at::zeros({num_rows, own_capacity_, config.dim}, options);
+  }
 }
 
 int64_t KvCache::own_length() const {
@@ -67,6 +71,21 @@ std::pair<at::Tensor, at::Tensor> KvCache::stored(int64_t layer) const {
   return {keys_[index].narrow(2, 0, own_length()), values_[index].narrow(2, 0, own_length())};
 }
 
+void KvCache::append_states(const at::Tensor& states_BTD) {
+  if (!keeps_states()) return;
+  const int64_t num_tokens = states_BTD.size(1);
+  SMOE_ASSERT(own_length() + num_tokens <= own_capacity_);
+  for (int64_t row = 0; row < num_rows(); ++row) {
+    const int64_t start = lengths_[static_cast<size_t>(row)] - prefix_length();
+    states_BCD_[row].narrow(0, start, num_tokens).copy_(states_BTD[row]);
+  }
+}
+
+const at::Tensor& KvCache::states() const {
+  SMOE_ASSERT(keeps_states());
+  return states_BCD_;
+}
+
 void KvCache::advance(const std::vector<int64_t>& num_kept) {
   SMOE_ASSERT(num_kept.size() == lengths_.size());
   for (size_t row = 0; row < lengths_.size(); ++row) {
@@ -92,6 +111,12 @@ void KvCache::reserve(int64_t capacity) {
       tensor = grown;
     }
   }
+  if (keeps_states()) {
+    const at::Tensor grown =
+        at::zeros({states_BCD_.size(0), own_capacity, states_BCD_.size(2)}, states_BCD_.options());
+    grown.narrow(1, 0, own_capacity_).copy_(states_BCD_);
+    states_BCD_ = grown;
+  }
   own_capacity_ = own_capacity;
 }
 
@@ -101,6 +126,10 @@ void KvCache::copy_prefix() {
     const auto [keys_1GPK, values_1GPK] = prefix_->stored(static_cast<int64_t>(layer));
     keys_[layer] = at::cat({keys_1GPK.expand({num_rows(), -1, -1, -1}), keys_[layer]}, 2);
     values_[layer] = at::cat({values_1GPK.expand({num_rows(), -1, -1, -1}), values_[layer]}, 2);
+  }
+  if (keeps_states()) {
+    const at::Tensor prefix_1PD = prefix_->states().narrow(1, 0, prefix_length());
+    states_BCD_ = at::cat({prefix_1PD.expand({num_rows(), -1, -1}), states_BCD_}, 1);
   }
   own_capacity_ += prefix_length();
   prefix_.reset();
@@ -119,6 +148,7 @@ KvCache KvCache::select_rows(const std::vector<int64_t>& sources) const {
     selected.keys_.push_back(keys_[layer].index_select(0, index));
     selected.values_.push_back(values_[layer].index_select(0, index));
   }
+  if (keeps_states()) selected.states_BCD_ = states_BCD_.index_select(0, index);
   return selected;
 }
 
@@ -138,6 +168,7 @@ KvCache KvCache::concatenate(KvCache first, KvCache second) {
     both.keys_.push_back(at::cat({first.keys_[layer], second.keys_[layer]}));
     both.values_.push_back(at::cat({first.values_[layer], second.values_[layer]}));
   }
+  if (first.keeps_states()) both.states_BCD_ = at::cat({first.states_BCD_, second.states_BCD_});
   return both;
 }
 

@@ -77,10 +77,7 @@ Model::Implementation::Implementation(const ModelConfig& model_config, at::Devic
     layers.push_back(add_decoder_layer(factory, index, config, placement));
   }
   if (stepped) {
-    mask_generator.norm = factory.add("mask_generator.norm.weight", {config.dim}, ParameterKind::kNorm);
-    mask_generator.proj =
-        factory.add("mask_generator.proj.weight", {config.num_moe_layers * config.num_experts, config.dim},
-                    ParameterKind::kRouter);
+    add_mask_generator(factory);
     if (config.routing.balance.kind == BalanceKind::kBias) {
       selection_bias_LE = factory.add("mask_generator.selection_bias",
                                       {config.num_moe_layers, config.num_experts}, ParameterKind::kBuffer);
@@ -89,6 +86,24 @@ Model::Implementation::Implementation(const ModelConfig& model_config, at::Devic
   final_norm = factory.add("final_norm.weight", {config.dim}, ParameterKind::kNorm);
   if (!config.tied_embeddings) {
     output_VD = factory.add("output.weight", {config.vocab_size, config.dim}, ParameterKind::kEmbedding);
+  }
+}
+
+void Model::Implementation::add_mask_generator(ParameterFactory& factory) {
+  const MaskHeadConfig& head = config.routing.mask_head;
+  const bool is_mlp = head.kind == MaskHeadKind::kMlp;
+  mask_generator.norm = factory.add("mask_generator.norm.weight", {config.dim}, ParameterKind::kNorm);
+  if (is_mlp) {
+    mask_generator.hidden_HD =
+        factory.add("mask_generator.hidden.weight", {head.hidden_dim, config.dim}, ParameterKind::kRouter);
+  }
+  const int64_t features = is_mlp ? head.hidden_dim : config.dim;
+  mask_generator.proj =
+      factory.add("mask_generator.proj.weight", {config.num_moe_layers * config.num_experts, features},
+                  ParameterKind::kRouter);
+  if (head.normalize_layers) {
+    mask_generator.layer_gain_L =
+        factory.add("mask_generator.layer_gain.weight", {config.num_moe_layers}, ParameterKind::kNorm);
   }
 }
 
@@ -213,8 +228,8 @@ RoutingPlan Model::Implementation::route_segments(const at::Tensor& h_BTD, const
   if (config.size_embedding == SizeEmbedding::kRouterOnly) {
     router_offset_BD = size_embedding_BD(input);
   }
-  const at::Tensor logits_QLE =
-      mask_logits(h_BTD.flatten(0, 1), mask_generator, routed, router_offset_BD, config);
+  const at::Tensor state_QD = selector_states(h_BTD, routed, input.cache, input.shared_prefix);
+  const at::Tensor logits_QLE = mask_logits(state_QD, mask_generator, routed, router_offset_BD, config);
   RoutingPlan plan = make_routing_plan(logits_QLE, count_per_segment(routed, input), config.routing, controls,
                                        selection_bias_LE);
   if (routed.num_segments() < input.segments.num_segments()) {
@@ -314,6 +329,7 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   SMOE_ASSERT(self.placement == ExpertPlacement::kParameters || runs_listed(self.token_embedding_VD));
   const LayerContext context = self.make_context(input);
   at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
+  if (input.cache != nullptr) input.cache->append_states(h_BTD);
   ModelOutput output;
   if (self.config.architecture == Architecture::kSteppedMoe) {
     output.plan = self.route_segments(h_BTD, input, controls);

@@ -133,6 +133,18 @@ void check_mask_source(const ModelConfig& config, ConfigProblems& problems) {
   }
 }
 
+// Controls choose without looking at any token.
+void check_selector(const ModelConfig& config, ConfigProblems& problems) {
+  const RoutingConfig& routing = config.routing;
+  if (routing.mask_source != MaskSource::kLearned && routing.selector_position != SelectorPosition::kFirst) {
+    problems.add_rule(
+        "routing.selector_position", "routing.mask_source",
+        fmt::format("mask source {} looks at no token, so {} would change nothing; leave it at "
+                    "first",
+                    enum_to_name(routing.mask_source), enum_to_name(routing.selector_position)));
+  }
+}
+
 double estimated_parameters(const ModelConfig& config) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double attention = 2.0 * (real(config.num_heads) + real(config.num_kv_heads)) * real(config.head_dim);
@@ -142,7 +154,10 @@ double estimated_parameters(const ModelConfig& config) {
                          (real(config.num_dense_layers) + real(config.num_moe_layers)) * attention +
                          3.0 * real(config.num_dense_layers) * real(config.dense_ffn_dim) +
                          real(config.num_moe_layers) * (3.0 * experts + real(config.num_experts));
-  return columns * real(config.dim);
+  const bool has_hidden = config.routing.mask_head.kind == MaskHeadKind::kMlp;
+  const double hidden = has_hidden ? real(config.routing.mask_head.hidden_dim) : 0.0;
+  return columns * real(config.dim) +
+         hidden * (real(config.dim) + real(config.num_moe_layers) * real(config.num_experts));
 }
 
 }  // namespace
@@ -155,6 +170,7 @@ void validate(const ModelConfig& config, ConfigProblems& problems) {
   }
   if (config.architecture == Architecture::kSteppedMoe) {
     check_mask_source(config, problems);
+    check_selector(config, problems);
   }
   const double parameters = estimated_parameters(config);
   if (parameters > kMaxParameters) {

@@ -47,6 +47,7 @@ struct Model::Implementation {
   Implementation(const ModelConfig& model_config, at::Device model_device, at::ScalarType dtype,
                  ExpertPlacement expert_placement);
 
+  void add_mask_generator(ParameterFactory& factory);
   void check_input(const ModelInput& input) const;
   int64_t experts_of_row(const ModelInput& input, int64_t row) const;
   at::Tensor count_per_segment(const SegmentMap& segments, const ModelInput& input) const;

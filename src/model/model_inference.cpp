@@ -124,15 +124,22 @@ ModelOutput Model::Implementation::forward_single_token(const ModelInput& input,
   };
   int64_t begin = 0;
   if (stepped) {
-    // A token that makes a choice needs the dense layers first; all others know their experts already.
-    const bool chooses = input.segments.segments.front().selector != kCarriedSelector;
-    if (chooses) {
+    // A token that chooses by its own state needs the dense layers first; all others know their experts
+    // already.
+    const Segment& segment = input.segments.segments.front();
+    if (segment.selector != kCarriedSelector && segment.selector >= 0) {
       begin = config.num_dense_layers;
       pass.run(0, begin);
+      input.cache->append_states(values_of(pass.hidden()).unsqueeze(0));
     }
     output.plan = route_segments(values_of(pass.hidden()).unsqueeze(0), input, controls);
   }
   if (config.architecture != Architecture::kDense) inference = start_inference_experts(input, output);
+  if (input.cache->keeps_states() && begin == 0) {
+    begin = config.num_dense_layers;
+    pass.run(0, begin);
+    input.cache->append_states(values_of(pass.hidden()).unsqueeze(0));
+  }
   pass.run(begin, config.num_layers());
   output.hidden_BTD = values_of(pass.normed()).unsqueeze(0);
   output.logits_BV = values_of(pass.logits());

@@ -23,15 +23,25 @@ int64_t norm_parameters(const ModelConfig& config) {
   return config.num_layers() * per_layer + config.dim;
 }
 
-int64_t router_parameters(const ModelConfig& config) {
+// Of the matrices that turn one token's state into logits for all layers.
+int64_t router_matrices(const ModelConfig& config) {
   const int64_t logits = config.num_moe_layers * config.num_experts;
+  const MaskHeadConfig& head = config.routing.mask_head;
+  if (config.architecture == Architecture::kSteppedMoe && head.kind == MaskHeadKind::kMlp) {
+    return head.hidden_dim * (config.dim + logits);
+  }
+  return config.architecture == Architecture::kDense ? 0 : config.dim * logits;
+}
+
+int64_t router_parameters(const ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kDense:
       return 0;
     case Architecture::kSteppedMoe:
-      return config.dim + config.dim * logits;
+      return config.dim + router_matrices(config) +
+             (config.routing.mask_head.normalize_layers ? config.num_moe_layers : 0);
     case Architecture::kVanillaMoe:
-      return config.dim * logits;
+      return router_matrices(config);
   }
   return 0;
 }
@@ -79,11 +89,9 @@ int64_t fixed_active(const ModelConfig& config, const ParameterCounts& counts) {
 double forward_flops(const ModelConfig& config, const ParameterCounts& counts, int64_t experts,
                      int64_t sequence_length) {
   const double head = static_cast<double>(config.vocab_size * config.dim);
-  double routing = static_cast<double>(config.dim * config.num_moe_layers * config.num_experts);
+  double routing = static_cast<double>(router_matrices(config));
   if (config.architecture == Architecture::kSteppedMoe) {
     routing /= static_cast<double>(config.routing.segment_length);  // runs at one token a segment
-  } else if (config.architecture == Architecture::kDense) {
-    routing = 0.0;
   }
   const double matrices = static_cast<double>(counts.attention + counts.dense_ffn + counts.shared_experts) +
                           routing + head +

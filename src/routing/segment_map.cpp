@@ -15,13 +15,6 @@ namespace {
 
 }  // namespace
 
-at::Tensor SegmentMap::selector_indices() const {
-  at::Tensor indices_Q = at::empty({num_segments()}, at::kLong);
-  int64_t* const out = indices_Q.mutable_data_ptr<int64_t>();
-  for (size_t q = 0; q < segments.size(); ++q) out[q] = segments[q].row * num_tokens + segments[q].selector;
-  return indices_Q;
-}
-
 at::Tensor SegmentMap::segment_rows() const {
   at::Tensor rows_Q = at::empty({num_segments()}, at::kLong);
   int64_t* const out = rows_Q.mutable_data_ptr<int64_t>();
@@ -49,6 +42,11 @@ void SegmentMap::check() const {
     if (segment.selector != kCarriedSelector && (segment.selector < 0 || segment.selector >= num_tokens)) {
       reject(q, segment, fmt::format("its selector must lie in [0, {})", num_tokens));
     }
+    if (segment.selector != kCarriedSelector &&
+        (segment.selector_tokens < 1 || segment.selector_tokens > segment.selector + 1)) {
+      reject(q, segment,
+             fmt::format("a mean over {} selector tokens is impossible", segment.selector_tokens));
+    }
     token = segment.end;
     if (token == num_tokens) {
       token = 0;
@@ -62,15 +60,17 @@ void SegmentMap::check() const {
   }
 }
 
-SegmentMap fixed_segments(int64_t num_rows, int64_t num_tokens, int64_t segment_length) {
+SegmentMap fixed_segments(int64_t num_rows, int64_t num_tokens, int64_t segment_length,
+                          SelectorPosition position) {
   SMOE_ASSERT(num_rows >= 0 && num_tokens >= 0 && segment_length >= 1);
   SegmentMap map{num_rows, num_tokens, {}};
   map.segments.reserve(static_cast<size_t>(num_rows * ((num_tokens + segment_length - 1) / segment_length)));
-  for (int64_t row = 0; row < num_rows; ++row) append_runs(map, row, 0, num_tokens, segment_length);
+  for (int64_t row = 0; row < num_rows; ++row)
+    append_runs(map, row, {0, 0, num_tokens}, segment_length, position);
   return map;
 }
 
-SegmentMap fixed_segments(const at::Tensor& documents_BT, int64_t segment_length) {
+SegmentMap fixed_segments(const at::Tensor& documents_BT, int64_t segment_length, SelectorPosition position) {
   SMOE_ASSERT(documents_BT.dim() == 2 && documents_BT.scalar_type() == at::kLong && segment_length >= 1);
   const at::Tensor cpu_BT = documents_BT.cpu().contiguous();
   SegmentMap map{cpu_BT.size(0), cpu_BT.size(1), {}};
@@ -80,7 +80,7 @@ SegmentMap fixed_segments(const at::Tensor& documents_BT, int64_t segment_length
     while (num_used > 0 && documents[num_used - 1] == kPaddingDocument) --num_used;
     for (int64_t begin = 0, end = 0; begin < num_used; begin = end) {
       while (end < num_used && documents[end] == documents[begin]) ++end;
-      append_runs(map, row, begin, end, segment_length);
+      append_runs(map, row, {begin, begin, end}, segment_length, position);
     }
     append_padding(map, row, num_used);
   }

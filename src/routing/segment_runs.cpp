@@ -4,9 +4,19 @@
 
 namespace smoe {
 
-void append_runs(SegmentMap& map, int64_t row, int64_t begin, int64_t end, int64_t segment_length) {
-  for (int64_t start = begin; start < end; start += segment_length) {
-    map.segments.push_back({row, start, std::min(start + segment_length, end), start});
+Segment placed_segment(int64_t row, const TokenSpan& span, int64_t segment_length,
+                       SelectorPosition position) {
+  const auto [first, begin, end] = span;
+  if (position == SelectorPosition::kFirst || begin == first) return {row, begin, end, begin};
+  const bool is_mean = position == SelectorPosition::kPreviousMean;
+  return {row, begin, end, begin - 1, is_mean ? std::min(segment_length, begin - first) : 1};
+}
+
+void append_runs(SegmentMap& map, int64_t row, const TokenSpan& span, int64_t segment_length,
+                 SelectorPosition position) {
+  for (int64_t begin = span.begin; begin < span.end; begin += segment_length) {
+    const TokenSpan run{span.first, begin, std::min(begin + segment_length, span.end)};
+    map.segments.push_back(placed_segment(row, run, segment_length, position));
   }
 }
 

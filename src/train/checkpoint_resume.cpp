@@ -37,16 +37,17 @@ void check_identity(const fs::path& checkpoint, const TrainState& state, const D
       checkpoint.string(), state.data_fingerprint, data.fingerprint);
 }
 
-// Checkpoints of versions without the key hold fp32.
 bool is_other_model(const ConfigDifference& change) {
-  return change.key.starts_with("model.") ||
-         (change.key == "dtype" && (change.before != "(absent)" || change.after != "fp32"));
+  return change.key.starts_with("model.") || change.key == "dtype";
 }
 
 void check_config(const fs::path& checkpoint, const TrainConfig& config) {
   const std::string saved = read_file(checkpoint / "config.yaml");
   std::vector<ConfigDifference> model_changes;
-  for (const ConfigDifference& change : config_differences(saved, dump_config(config))) {
+  // Checkpoints of earlier versions lack keys, whose defaults are what those versions did.
+  const std::vector<ConfigDifference> changes =
+      without_new_defaults(config_differences(saved, dump_config(config)), dump_config(TrainConfig{}));
+  for (const ConfigDifference& change : changes) {
     if (is_other_model(change)) {
       model_changes.push_back(change);
     } else {

@@ -10,6 +10,8 @@
 namespace smoe {
 namespace {
 
+constexpr const char* kAbsent = "(absent)";
+
 using FlatConfig = std::vector<std::pair<std::string, std::string>>;
 
 void flatten(const ConfigNode& node, const std::string& path, FlatConfig& flat) {
@@ -56,11 +58,21 @@ std::vector<ConfigDifference> config_differences(std::string_view before_yaml, s
   std::vector<ConfigDifference> differences;
   for (const auto& [key, value] : before) {
     const std::string* other = find_value(after, key);
-    if (other == nullptr || *other != value) differences.push_back({key, value, other ? *other : "(absent)"});
+    if (other == nullptr || *other != value) differences.push_back({key, value, other ? *other : kAbsent});
   }
   for (const auto& [key, value] : after) {
-    if (find_value(before, key) == nullptr) differences.push_back({key, "(absent)", value});
+    if (find_value(before, key) == nullptr) differences.push_back({key, kAbsent, value});
   }
+  return differences;
+}
+
+std::vector<ConfigDifference> without_new_defaults(std::vector<ConfigDifference> differences,
+                                                   std::string_view defaults_yaml) {
+  const FlatConfig defaults = flatten_yaml(defaults_yaml, "defaults");
+  std::erase_if(differences, [&defaults](const ConfigDifference& difference) {
+    const std::string* value = find_value(defaults, difference.key);
+    return difference.before == kAbsent && value != nullptr && *value == difference.after;
+  });
   return differences;
 }
 

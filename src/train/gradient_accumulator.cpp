@@ -120,7 +120,7 @@ SelectionControls GradientAccumulator::controls_of(const Pass& pass, const StepP
 
 ModelInput GradientAccumulator::input_of(const Batch& batch, const Pass& pass, const StepPosition& at) const {
   return make_model_input(slice_rows(batch, pass.begin, pass.count), config_.model.routing.segment_length,
-                          budgets_of(pass, at), model_.device());
+                          budgets_of(pass, at), model_.device(), config_.model.routing.selector_position);
 }
 
 at::Tensor GradientAccumulator::token_weights(const Batch& rows, const std::vector<int64_t>& budgets,

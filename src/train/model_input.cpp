@@ -27,12 +27,12 @@ Batch slice_rows(const Batch& batch, int64_t begin, int64_t count) {
   return rows;
 }
 
-SegmentMap make_segments(const Batch& batch, int64_t segment_length) {
-  return batch_segments(batch, segment_length);
+SegmentMap make_segments(const Batch& batch, int64_t segment_length, SelectorPosition position) {
+  return batch_segments(batch, segment_length, position);
 }
 
 ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vector<int64_t> budget_of_row,
-                            at::Device device) {
+                            at::Device device, SelectorPosition position) {
   ModelInput input;
   input.tokens_BT = copy_to_device(batch.tokens_BT, device);
   if (batch.positions_BT.defined()) input.positions_BT = copy_to_device(batch.positions_BT, device);
@@ -40,7 +40,7 @@ ModelInput make_model_input(const Batch& batch, int64_t segment_length, std::vec
     // A mask would grow with the square of the length.
     input.document_lengths = document_lengths(batch.documents_BT);
   }
-  input.segments = make_segments(batch, segment_length);
+  input.segments = make_segments(batch, segment_length, position);
   input.budget_of_row = std::move(budget_of_row);
   return input;
 }

@@ -103,7 +103,7 @@ void Validation::run_rows(const Model& model, const Batch& rows, SelectionContro
     const ModelInput input = make_model_input(
         rows, config_.model.routing.segment_length,
         std::vector<int64_t>(static_cast<size_t>(rows.num_rows()), static_cast<int64_t>(budget)),
-        model.device());
+        model.device(), config_.model.routing.selector_position);
     const ModelOutput output = model.forward(input, controls);
     sums[budget] += cross_entropy_sum(output, rows, model, config_.loss.head_chunk_tokens);
     if (!output.plan) continue;

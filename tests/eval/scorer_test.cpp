@@ -41,13 +41,17 @@ std::vector<Request> random_requests(int64_t num_items) {
 }
 
 // Segments of one request's logical sequence, written down directly.
-SegmentMap plain_segments(const Request& request, int64_t length, int64_t segment_length, RoutingMode mode) {
-  if (mode == RoutingMode::kSegments) return fixed_segments(1, length, segment_length);
+SegmentMap plain_segments(const Request& request, int64_t length, int64_t segment_length, RoutingMode mode,
+                          SelectorPosition position) {
+  if (mode == RoutingMode::kSegments) return fixed_segments(1, length, segment_length, position);
   const int64_t context = std::ssize(request.context);
   const int64_t first = std::min(length, context + segment_length);
   SegmentMap map{1, length, {{0, 0, first, context - 1}}};
   for (int64_t begin = first; begin < length; begin += segment_length) {
-    map.segments.push_back({0, begin, std::min(begin + segment_length, length), begin});
+    Segment segment{0, begin, std::min(begin + segment_length, length), begin};
+    if (position != SelectorPosition::kFirst) --segment.selector;
+    if (position == SelectorPosition::kPreviousMean) segment.selector_tokens = segment_length;
+    map.segments.push_back(segment);
   }
   return map;
 }
@@ -59,7 +63,8 @@ RequestScore score_alone(const Model& model, const Request& request, int64_t bud
   const int64_t length = std::ssize(ids) - 1;
   ModelInput input;
   input.tokens_BT = at::tensor(ids, at::kLong).slice(0, 0, length).unsqueeze(0);
-  input.segments = plain_segments(request, length, segment_length, mode);
+  input.segments =
+      plain_segments(request, length, segment_length, mode, model.config().routing.selector_position);
   input.budget_of_row = {budget};
   const at::Tensor logits_TV = at::matmul(model.forward(input).hidden_BTD[0], model.output_weight().t());
   const at::Tensor log_prob_TV = at::log_softmax(logits_TV, -1);
@@ -92,6 +97,15 @@ void expect_scores_of_single_rows(const Model& model, int64_t num_budgets) {
 
 TEST(Scorer, PackedChoicesScoreLikeSingleRowsAtEveryBudgetAndSegmentLength) {
   expect_scores_of_single_rows(make_model(tiny_stepped_config()), 3);
+}
+
+TEST(Scorer, PackedChoicesScoreLikeSingleRowsAtEverySelectorPosition) {
+  for (const SelectorPosition position : {SelectorPosition::kPreviousLast, SelectorPosition::kPreviousMean}) {
+    SCOPED_TRACE(enum_to_name(position));
+    ModelConfig config = tiny_stepped_config();
+    config.routing.selector_position = position;
+    expect_scores_of_single_rows(make_model(config), 2);
+  }
 }
 
 TEST(Scorer, PackedChoicesScoreLikeSingleRowsForADenseModel) {
@@ -149,6 +163,11 @@ void expect_scores_do_not_change_by_sharing(const ModelConfig& config, int64_t n
 TEST(Scorer, SharedPrefixesDoNotChangeTheScoresOfAnyArchitecture) {
   ModelConfig config = tiny_stepped_config();
   expect_scores_do_not_change_by_sharing(config, 3);
+  for (const SelectorPosition position : {SelectorPosition::kPreviousLast, SelectorPosition::kPreviousMean}) {
+    config.routing.selector_position = position;
+    expect_scores_do_not_change_by_sharing(config, 2);
+  }
+  config.routing.selector_position = SelectorPosition::kFirst;
   config.architecture = Architecture::kVanillaMoe;
   config.size_embedding = SizeEmbedding::kNone;
   expect_scores_do_not_change_by_sharing(config, 3);

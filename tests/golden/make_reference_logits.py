@@ -38,9 +38,19 @@ CASES = {
     "stepped_input_independent": {"architecture": "stepped_moe", "num_shared_experts": 0,
                                   "routing": {"segment_length": 4, "mask_source": "input_independent",
                                               "balance": {"kind": "none"}}},
+    "stepped_previous_last_mlp": {"architecture": "stepped_moe",
+                                  "routing": {"segment_length": 4, "selector_position": "previous_last",
+                                              "mask_head": {"kind": "mlp", "hidden_dim": 7, "normalize_layers": False},
+                                              "mask_source": "learned", "balance": {"kind": "none"}}},
+    "stepped_previous_mean_normalized": {"architecture": "stepped_moe",
+                                         "routing": {"segment_length": 3, "selector_position": "previous_mean",
+                                                     "mask_head": {"kind": "linear", "normalize_layers": True},
+                                                     "mask_source": "learned", "balance": {"kind": "none"}}},
     "vanilla": {"architecture": "vanilla_moe"},
     "vanilla_unnormalized": {"architecture": "vanilla_moe", "token_router": {"normalize_weights": False}},
 }
+SEEDS = {"dense": 0, "stepped": 1, "stepped_router_only": 2, "stepped_input_independent": 3, "vanilla": 4,
+         "vanilla_unnormalized": 5}
 
 
 def shapes(c):
@@ -52,7 +62,13 @@ def shapes(c):
         result["output.weight"] = (c["vocab_size"], d)
     if stepped:
         logits = c["num_moe_layers"] * e
-        result.update({"mask_generator.norm.weight": (d,), "mask_generator.proj.weight": (logits, d)})
+        head = c["routing"].get("mask_head", {})
+        width = head["hidden_dim"] if head.get("kind") == "mlp" else d
+        result.update({"mask_generator.norm.weight": (d,), "mask_generator.proj.weight": (logits, width)})
+        if head.get("kind") == "mlp":
+            result["mask_generator.hidden.weight"] = (width, d)
+        if head.get("normalize_layers"):
+            result["mask_generator.layer_gain.weight"] = (c["num_moe_layers"],)
         if c["size_embedding"] != "none":
             result["size_embedding.weight"] = (len(c["budgets"]), d)
         if c["routing"]["balance"]["kind"] == "bias":
@@ -97,7 +113,9 @@ def main():
     tokens = np.random.default_rng(99).integers(0, VOCAB, size=(2, 11)).tolist()
     folder.mkdir(exist_ok=True)
     (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
-    for seed, (case, changes) in enumerate(CASES.items()):
+    for case, changes in CASES.items():
+        # A function of the name: a new case leaves the others as they are.
+        seed = SEEDS.get(case, sum(case.encode()))
         config = {**BASE, **changes}
         checkpoint = folder / case
         checkpoint.mkdir(exist_ok=True)

@@ -56,7 +56,8 @@ class Rows {
     for (size_t i = begin; i < end; ++i) {
       prompts.push_back(requests_[i].prompt);
       rows.push_back({requests_[i].budget,
-                      {requests_[i].routing, requests_[i].segment_length, 0, requests_[i].responses}});
+                      {requests_[i].routing, requests_[i].segment_length, 0, requests_[i].responses,
+                       model_.config().routing.selector_position}});
       row_of_batch_.push_back(i);
     }
     keep(batch_.prefill(prompts, rows, chunk_tokens), row_of_batch_.size() - (end - begin));
@@ -117,6 +118,23 @@ TEST_P(DecodedLogits, GivesTheLogitsOfTheFullForwardForMixedRows) {
   rows.expect_full_forward();
 }
 
+TEST(DecodedLogits, FollowEverySelectorPosition) {
+  for (const SelectorPosition position : testing::kSelectorPositions) {
+    SCOPED_TRACE(enum_to_name(position));
+    ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+    config.routing.selector_position = position;
+    const Model model = tiny_model(config);
+    Rows rows(model, mixed_requests(config));
+    rows.prefill(0, 12, 2);
+    for (int step = 0; step < 3; ++step) rows.decode();
+    rows.prefill(12, 24, 5);
+    for (int step = 0; step < 8; ++step) rows.decode();
+    rows.drop_every_second();
+    for (int step = 0; step < 5; ++step) rows.decode();
+    rows.expect_full_forward();
+  }
+}
+
 TEST_P(DecodedLogits, ChunksAdmissionsAndDroppedRowsChangeNothing) {
   const ModelConfig config = tiny_config(GetParam());
   const Model model = tiny_model(config);
@@ -169,8 +187,7 @@ TEST(DecodeBatch, AgreesWithTheForwardUnderTheSegmentsOfTheTrainingData) {
       const at::Tensor expected_TV = testing::logits_of(model, input)[0];
 
       DecodeBatch batch(model);
-      const DecodeRow row{budget,
-                          {RoutingMode::kLastPromptToken, segment_length, 0, {{4, 13}, {17, 22}}}};
+      const DecodeRow row{budget, {RoutingMode::kLastPromptToken, segment_length, 0, {{4, 13}, {17, 22}}}};
       at::Tensor found_V = batch.prefill({{ids.begin(), ids.begin() + 26}}, {row}, 2048)[0];
       for (int64_t token = 26; token < 40; ++token) {
         EXPECT_LT((found_V - expected_TV[token - 1]).abs().max().item<double>(), kTolerance) << token;

@@ -79,8 +79,15 @@ inline GenerationRequest greedy_request(std::vector<int32_t> prompt, int64_t bud
   return request;
 }
 
+// A segment that is routed by tokens before it, of which there are at least S.
+inline Segment segment_behind(int64_t begin, int64_t end, int64_t segment_length, SelectorPosition position) {
+  if (position == SelectorPosition::kFirst) return {0, begin, end, begin};
+  return {0, begin, end, begin - 1, position == SelectorPosition::kPreviousMean ? segment_length : 1};
+}
+
 // One row: the prompt of `request`, then `ids`, under the segments of the request.
-inline ModelInput full_input(const GenerationRequest& request, const std::vector<int32_t>& ids) {
+inline ModelInput full_input(const GenerationRequest& request, const std::vector<int32_t>& ids,
+                             SelectorPosition position = SelectorPosition::kFirst) {
   std::vector<int64_t> tokens(request.prompt.begin(), request.prompt.end());
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   const int64_t num_tokens = std::ssize(tokens);
@@ -88,7 +95,7 @@ inline ModelInput full_input(const GenerationRequest& request, const std::vector
   ModelInput input;
   input.tokens_BT = at::tensor(tokens, at::TensorOptions().dtype(at::kLong)).unsqueeze(0);
   input.budget_of_row = {request.budget};
-  input.segments = fixed_segments(1, num_tokens, request.segment_length);
+  input.segments = fixed_segments(1, num_tokens, request.segment_length, position);
   if (request.routing == RoutingMode::kLastPromptToken) {
     // Turn by turn: the rest of the turn's prompt and the first S tokens of its answer, then S at a time.
     input.segments.segments.clear();
@@ -97,14 +104,16 @@ inline ModelInput full_input(const GenerationRequest& request, const std::vector
       int64_t at = std::min(response.begin + request.segment_length, response.end);
       input.segments.segments.push_back({0, turn, at, response.begin - 1});
       for (; at < response.end; at += request.segment_length) {
-        input.segments.segments.push_back({0, at, std::min(at + request.segment_length, response.end), at});
+        input.segments.segments.push_back(segment_behind(
+            at, std::min(at + request.segment_length, response.end), request.segment_length, position));
       }
       turn = response.end;
     }
     int64_t end = std::min(prompt + request.segment_length, num_tokens);
     input.segments.segments.push_back({0, turn, end, prompt - 1});
     for (; end < num_tokens; end += request.segment_length) {
-      input.segments.segments.push_back({0, end, std::min(end + request.segment_length, num_tokens), end});
+      input.segments.segments.push_back(segment_behind(
+          end, std::min(end + request.segment_length, num_tokens), request.segment_length, position));
     }
   }
   return input;
@@ -114,11 +123,11 @@ inline ModelInput full_input(const GenerationRequest& request, const std::vector
 inline at::Tensor full_forward_logits(const Model& model, const GenerationRequest& request,
                                       const std::vector<int32_t>& ids) {
   const at::NoGradGuard no_gradients;
-  return logits_of(model, full_input(request, ids))[0];
+  return logits_of(model, full_input(request, ids, model.config().routing.selector_position))[0];
 }
 
-// How many of `ids` the row has before it needs expert `expert` of MoE layer `layer`; -1 if it never does. The
-// last id is chosen, but never fed.
+// How many of `ids` the row has before it needs expert `expert` of MoE layer `layer`; -1 if it never does.
+// The last id is chosen, but never fed.
 inline int64_t first_use_of_expert(const Model& model, const GenerationRequest& request,
                                    const std::vector<int32_t>& ids, int64_t layer, int64_t expert) {
   const at::NoGradGuard no_gradients;

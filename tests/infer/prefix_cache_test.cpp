@@ -68,8 +68,8 @@ std::vector<GenerationRequest> mixed_requests(bool shares) {
   return requests;
 }
 
-TEST_P(SharedPrompts, GiveTheTokensOfPromptsThatAreComputedWhole) {
-  const Model model = tiny_model(tiny_config(GetParam()));
+void expect_tokens_of_whole_prompts(const ModelConfig& config) {
+  const Model model = tiny_model(config);
   const testing::PieceTokenizer tokenizer = word_tokenizer();
   const auto whole = Generator(model, tokenizer).generate(mixed_requests(false));
   for (const int64_t max_rows : {1, 3, 32}) {
@@ -81,6 +81,19 @@ TEST_P(SharedPrompts, GiveTheTokensOfPromptsThatAreComputedWhole) {
         EXPECT_NEAR(shared[i].logprobs[t], whole[i].logprobs[t], 1e-4);
       }
     }
+  }
+}
+
+TEST_P(SharedPrompts, GiveTheTokensOfPromptsThatAreComputedWhole) {
+  expect_tokens_of_whole_prompts(tiny_config(GetParam()));
+}
+
+TEST(SharedPrompts, RouteWhatFollowsThemByTheirOwnTokens) {
+  for (const SelectorPosition position : testing::kSelectorPositions) {
+    SCOPED_TRACE(enum_to_name(position));
+    ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+    config.routing.selector_position = position;
+    expect_tokens_of_whole_prompts(config);
   }
 }
 

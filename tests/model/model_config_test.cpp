@@ -89,6 +89,15 @@ TEST(ModelConfig, ControlsWithoutLogitsRefuseSettingsOfLogits) {
                 AllOf(HasSubstr("routing.balance.kind"), HasSubstr("has no logits to balance")));
   }
   EXPECT_EQ(error_of({"routing.mask_source=input_independent", "routing.balance.kind=loss"}), "no error");
+  EXPECT_THAT(error_of({"routing.mask_source=input_independent", "routing.selector_position=previous_mean"}),
+              AllOf(HasSubstr("routing.selector_position"), HasSubstr("looks at no token"),
+                    HasSubstr("leave it at first")));
+  EXPECT_THAT(error_of({"routing.selector_position=last"}),
+              AllOf(HasSubstr("previous_last"), HasSubstr("previous_mean"), HasSubstr("`last`")));
+  EXPECT_THAT(error_of({"routing.mask_head.kind=mlp", "routing.mask_head.hidden_dim=0"}),
+              AllOf(HasSubstr("routing.mask_head.hidden_dim"), HasSubstr("at least 1")));
+  EXPECT_THAT(error_of({"routing.mask_head.kind=mlp", "routing.mask_head.hidden_dim=100000000000000"}),
+              HasSubstr("the limit is"));
 }
 
 TEST(ModelConfig, AbsurdSizesAreRefused) {

@@ -36,11 +36,22 @@ inline at::Tensor random_tokens(int64_t num_rows, int64_t num_tokens, int64_t vo
   return at::randint(0, vocab_size, {num_rows, num_tokens}, at::TensorOptions().dtype(at::kLong));
 }
 
+inline constexpr SelectorPosition kSelectorPositions[] = {
+    SelectorPosition::kFirst, SelectorPosition::kPreviousLast, SelectorPosition::kPreviousMean};
+
+// Token `token` of a row that is fed one at a time: what fixed_segments() says of it, seen from there.
+inline Segment single_token_segment(int64_t row, int64_t token, int64_t length, SelectorPosition position) {
+  if (token % length != 0) return {row, 0, 1, kCarriedSelector};
+  if (position == SelectorPosition::kFirst || token == 0) return {row, 0, 1, 0};
+  return {row, 0, 1, -1, position == SelectorPosition::kPreviousMean ? length : 1};
+}
+
 // Rows under fixed segments, all at budget `budget`.
 inline ModelInput plain_input(const at::Tensor& tokens_BT, const ModelConfig& config, int64_t budget) {
   ModelInput input;
   input.tokens_BT = tokens_BT;
-  input.segments = fixed_segments(tokens_BT.size(0), tokens_BT.size(1), config.routing.segment_length);
+  input.segments = fixed_segments(tokens_BT.size(0), tokens_BT.size(1), config.routing.segment_length,
+                                  config.routing.selector_position);
   input.budget_of_row.assign(static_cast<size_t>(tokens_BT.size(0)), budget);
   return input;
 }

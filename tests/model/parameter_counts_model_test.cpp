@@ -25,6 +25,7 @@ TEST(ParameterCounts, EqualTheAllocatedModelInEveryVariant) {
         config.qk_norm = flag;
         config.num_shared_experts = flag ? 2 : 0;
         config.routing.balance.kind = flag ? BalanceKind::kBias : BalanceKind::kNone;
+        config.routing.mask_head = {flag ? MaskHeadKind::kMlp : MaskHeadKind::kLinear, 10, flag};
         const Model model(config, at::kCPU);
         EXPECT_EQ(count_parameters(config, 16).total, trained_parameters(model))
             << name << ", " << enum_to_name(size_embedding) << ", " << flag;

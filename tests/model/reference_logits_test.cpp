@@ -46,7 +46,9 @@ TEST_P(ReferenceLogits, AgreeAtEveryBudget) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ReferenceLogits,
                          ::testing::Values("dense", "stepped", "stepped_router_only",
-                                           "stepped_input_independent", "vanilla", "vanilla_unnormalized"),
+                                           "stepped_input_independent", "stepped_previous_last_mlp",
+                                           "stepped_previous_mean_normalized", "vanilla",
+                                           "vanilla_unnormalized"),
                          [](const auto& instance) { return instance.param; });
 
 class ComputeLogits : public ::testing::Test {

@@ -120,9 +120,10 @@ at::Tensor decode_logits(const Model& model, const at::Tensor& tokens_1T, int64_
     input.budget_of_row = {budget};
     input.cache = &cache;
     input.carried_mask_BLE = mask_BLE;
-    input.segments = fixed_segments(1, count, length);
+    input.segments = fixed_segments(1, count, length, config.routing.selector_position);
     if (begin > 0) {
-      input.segments.segments = {{0, 0, 1, begin % length == 0 ? 0 : kCarriedSelector}};
+      input.segments.segments = {
+          testing::single_token_segment(0, begin, length, config.routing.selector_position)};
     }
     const ModelOutput output = model.forward(input);
     EXPECT_EQ(output.logits_BV.defined(), begin > 0);
@@ -161,6 +162,19 @@ INSTANTIATE_TEST_SUITE_P(All, SingleToken,
                          ::testing::Combine(::testing::Values(Architecture::kDense, Architecture::kSteppedMoe,
                                                               Architecture::kVanillaMoe),
                                             ::testing::Bool()));
+
+TEST(SingleToken, IsRoutedByTokensOfEarlierForwards) {
+  for (const SelectorPosition position : testing::kSelectorPositions) {
+    ModelConfig config = testing::tiny_config(Architecture::kSteppedMoe);
+    config.routing.selector_position = position;
+    const Model model = testing::tiny_model(config);
+    const at::Tensor tokens = testing::random_tokens(1, 22, config.vocab_size, 9);
+    const at::NoGradGuard no_gradients;
+    const at::Tensor whole = testing::logits_of(model, testing::plain_input(tokens, config, 1))[0];
+    const at::Tensor found = decode_logits(model, tokens, 6, 1);
+    EXPECT_LT((found - whole.narrow(0, 6, 16)).abs().max().item<double>(), 1e-5) << enum_to_name(position);
+  }
+}
 
 TEST(SingleToken, DoesNotDependOnTheNumberOfThreads) {
   ModelConfig config = testing::tiny_config(Architecture::kSteppedMoe);

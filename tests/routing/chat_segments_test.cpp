@@ -17,6 +17,13 @@ TEST(ChatSegments, LastPromptTokenRoutesPromptAndFirstResponseRun) {
   EXPECT_THAT(map.segments, ElementsAre(Segment{0, 0, 9, 4}, Segment{0, 9, 13, 9}, Segment{0, 13, 15, 13}));
 }
 
+TEST(ChatSegments, LaterRunsAreRoutedByTokensOfTheirAnswer) {
+  EXPECT_THAT(chat_segments({{{0, 15, {{5, 15}}}}}, 15, 4, SelectorPosition::kPreviousLast).segments,
+              ElementsAre(Segment{0, 0, 9, 4}, Segment{0, 9, 13, 8}, Segment{0, 13, 15, 12}));
+  EXPECT_THAT(chat_segments({{{0, 15, {{5, 15}}}}}, 15, 4, SelectorPosition::kPreviousMean).segments,
+              ElementsAre(Segment{0, 0, 9, 4}, Segment{0, 9, 13, 8, 4}, Segment{0, 13, 15, 12, 4}));
+}
+
 TEST(ChatSegments, ShortResponseIsOneRunWithItsPrompt) {
   EXPECT_THAT(chat_segments({{{0, 7, {{5, 7}}}}}, 7, 4).segments, ElementsAre(Segment{0, 0, 7, 4}));
   // A response of one token is a target only.

@@ -36,7 +36,7 @@ TEST(FixedSegments, LongerThanTheRowIsOneRun) {
 TEST(FixedSegments, OfNoTokensAreNone) {
   const SegmentMap map = fixed_segments(3, 0, 4);
   EXPECT_EQ(map.num_segments(), 0);
-  EXPECT_EQ(map.selector_indices().numel(), 0);
+  EXPECT_EQ(map.num_segments(), 0);
   map.check();
 }
 
@@ -70,10 +70,23 @@ TEST(FixedSegments, OfOneDocumentEqualThoseWithoutDocuments) {
 
 TEST(FixedSegments, RejectALengthBelowOne) { EXPECT_THROW(fixed_segments(1, 4, 0), std::logic_error); }
 
-TEST(SegmentMap, SelectorsIndexTheFlattenedBatch) {
+TEST(SegmentMap, KnowsTheRowsOfItsSegments) {
   const SegmentMap map = fixed_segments(2, 10, 4);
-  EXPECT_TRUE(at::equal(map.selector_indices(), at::tensor({0, 4, 8, 10, 14, 18}, at::kLong)));
   EXPECT_TRUE(at::equal(map.segment_rows(), at::tensor({0, 0, 0, 1, 1, 1}, at::kLong)));
+}
+
+TEST(FixedSegments, AreRoutedByTokensBeforeThem) {
+  const std::vector<Segment> last = {{0, 0, 4, 0}, {0, 4, 8, 3}, {0, 8, 10, 7}};
+  EXPECT_EQ(fixed_segments(1, 10, 4, SelectorPosition::kPreviousLast).segments, last);
+  const std::vector<Segment> mean = {{0, 0, 4, 0}, {0, 4, 8, 3, 4}, {0, 8, 10, 7, 4}};
+  EXPECT_EQ(fixed_segments(1, 10, 4, SelectorPosition::kPreviousMean).segments, mean);
+}
+
+TEST(FixedSegments, NeverLookIntoTheDocumentBeforeTheirs) {
+  const at::Tensor documents_BT = at::tensor({1, 1, 1, 2, 2, 2, 2, 2}, at::kLong).unsqueeze(0);
+  const std::vector<Segment> expected = {
+      {0, 0, 2, 0}, {0, 2, 3, 1, 2}, {0, 3, 5, 3}, {0, 5, 7, 4, 2}, {0, 7, 8, 6, 2}};
+  EXPECT_EQ(fixed_segments(documents_BT, 2, SelectorPosition::kPreviousMean).segments, expected);
 }
 
 TEST(SegmentMap, SelectorMayLieOutsideItsRun) {
@@ -97,6 +110,8 @@ TEST(SegmentMap, CheckNamesWhatIsWrong) {
       {[](SegmentMap& map) { map.segments[1].end = 4; }, "(4, 8]"},
       {[](SegmentMap& map) { map.segments[0].selector = 8; }, "selector must lie in [0, 8)"},
       {[](SegmentMap& map) { map.segments[0].selector = -2; }, "selector must lie in [0, 8)"},
+      {[](SegmentMap& map) { map.segments[1].selector_tokens = 6; }, "a mean over 6 selector tokens"},
+      {[](SegmentMap& map) { map.segments[1].selector_tokens = 0; }, "a mean over 0 selector tokens"},
       {[](SegmentMap& map) { std::swap(map.segments[0], map.segments[2]); }, "begins at row 0, token 0"},
       {[](SegmentMap& map) {
          map.segments.push_back({2, 0, 4, 0});

@@ -32,6 +32,7 @@ struct Batch {
 
 // The routing segments of a batch for segments of `segment_length` tokens: by turns where it holds dialogues,
 // else runs from the start of each document, else runs from the start of each row.
-SegmentMap batch_segments(const Batch& batch, int64_t segment_length);
+SegmentMap batch_segments(const Batch& batch, int64_t segment_length,
+                          SelectorPosition position = SelectorPosition::kFirst);
 
 }  // namespace smoe

@@ -12,6 +12,7 @@ namespace smoe {
 
 struct ChatPreviewOptions {
   int64_t segment_length = 32;
+  SelectorPosition selector_position = SelectorPosition::kFirst;
   bool color = false;     // ANSI colours instead of marks
   bool show_ids = false;  // token/id
   int64_t width = 110;    // columns of text

@@ -20,6 +20,7 @@ struct PackingOptions {
   int64_t batch_tokens = 8192;  // most tokens of a batch, padding included; a longer row is a batch by itself
   int64_t segment_length = 32;
   RoutingMode routing = RoutingMode::kSegments;
+  SelectorPosition selector_position = SelectorPosition::kFirst;  // the model's
 };
 
 // Requests of one row.
@@ -34,9 +35,12 @@ struct RequestTree {
 };
 
 // Puts neighbouring requests of the same group into one row if their contexts are equal, or, routed in
-// segments, if their contexts have most of their ids in common. Longest tree first (ties in request order).
+// segments, if their contexts have most of their ids in common. Means over tokens that reach from a trunk
+// into one of several branches can't be told to the model; with these a request that is routed in segments
+// has a row of its own. Longest tree first (ties in request order).
 std::vector<RequestTree> build_request_trees(const std::vector<Request>& requests,
-                                             RoutingMode routing = RoutingMode::kSegments);
+                                             RoutingMode routing = RoutingMode::kSegments,
+                                             SelectorPosition position = SelectorPosition::kFirst);
 
 // One id to be predicted: by the hidden state at `position` of the flattened [B*T].
 struct ScoredToken {

@@ -17,9 +17,11 @@ struct RequestScore {
 
 class Scorer {
  public:
-  // `model` must outlive the scorer.
+  // `model` must outlive the scorer; its own selector position takes the place of the options'.
   Scorer(const Model& model, const PackingOptions& options)
-      : model_(model), options_(options), prefixes_(model) {}
+      : model_(model), options_(options), prefixes_(model) {
+    options_.selector_position = model.config().routing.selector_position;
+  }
 
   // Scores in the order of `requests`, computed longest first among those that share a prefix. `on_progress`
   // receives the number of requests done since its last call. Throws NumericError if a sum is not finite.

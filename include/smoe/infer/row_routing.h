@@ -17,6 +17,7 @@ struct RowRouting {
     int64_t begin = 0;
     int64_t end = 0;
     int64_t selector = 0;
+    int64_t selector_tokens = 1;
   };
 
   RoutingMode mode = RoutingMode::kSegments;
@@ -25,6 +26,7 @@ struct RowRouting {
   // Earlier answers of a dialogue, in order, inside the prompt (kLastPromptToken). Each turn is routed by its
   // own last prompt token, as chat_segments() does in training.
   std::vector<ResponseSpan> responses = {};
+  SelectorPosition selector_position = SelectorPosition::kFirst;
 
   Run run_at(int64_t position) const;
   // True if the token at `position` is the first of its run.
@@ -37,7 +39,7 @@ struct RowRouting {
 // Appends the segments of row `row` in a forward of `num_tokens` tokens, the first `num_kept` of which stand
 // at `position` and after it in the row; the rest is padding and shares the experts of the last segment, so
 // that it costs no choice of its own. A run that began before `position` is carried. A forward that holds the
-// beginning of a run must hold its selector too.
+// beginning of a run must hold its selector too, unless that is an earlier token.
 void append_segments(const RowRouting& routing, int64_t row, int64_t position, int64_t num_kept,
                      int64_t num_tokens, SegmentMap& map);
 

@@ -48,6 +48,14 @@ class KvCache {
   // The keys and values of `layer` after the prefix, [B, G, max length - P, K] each: views.
   std::pair<at::Tensor, at::Tensor> stored(int64_t layer) const;
 
+  // Whether the cache also keeps the state of every token after the dense layers: for a Stepped MoE whose
+  // segments are routed by tokens before them, which may have been in an earlier forward.
+  bool keeps_states() const { return states_BCD_.defined(); }
+  // Stores the states [B, T, D] of the new tokens; nothing where none are kept.
+  void append_states(const at::Tensor& states_BTD);
+  // [B, own capacity, D]: a row's tokens after the prefix, the new ones too. Only if states are kept.
+  const at::Tensor& states() const;
+
   // Keeps `num_kept[b]` of the tokens appended since the last call.
   void advance(const std::vector<int64_t>& num_kept);
   // Forgets the tokens of `row` from `length` on.
@@ -72,6 +80,7 @@ class KvCache {
   std::vector<int64_t> lengths_;
   std::vector<at::Tensor> keys_;  // one [B, G, C, K] a layer
   std::vector<at::Tensor> values_;
+  at::Tensor states_BCD_;
 };
 
 }  // namespace smoe

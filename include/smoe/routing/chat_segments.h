@@ -40,6 +40,8 @@ using ChatRow = std::vector<ChatSpan>;
 // next. Tokens after the last response of a dialogue are runs of S from there. Padding shares the experts of
 // the last segment before it, so that it costs no choice of its own.
 // Throws std::logic_error for dialogues that do not fit the description above.
-SegmentMap chat_segments(const std::vector<ChatRow>& rows, int64_t num_tokens, int64_t segment_length);
+// `position` says which token chooses for the runs after the first S response tokens.
+SegmentMap chat_segments(const std::vector<ChatRow>& rows, int64_t num_tokens, int64_t segment_length,
+                         SelectorPosition position = SelectorPosition::kFirst);
 
 }  // namespace smoe

@@ -47,6 +47,45 @@ struct EnumNames<MaskSource> {
                                         enum_name(MaskSource::kInputIndependent, "input_independent")};
 };
 
+// Whose hidden state chooses the experts of a segment. A prompt before an answer is routed by its last token
+// in any case (chat_segments.h, routing_mode.h).
+enum class SelectorPosition {
+  kFirst,         // the segment's own first token (the paper)
+  kPreviousLast,  // the token before it: the choice is known a token earlier
+  kPreviousMean,  // the mean over the S tokens before it
+};
+template <>
+struct EnumNames<SelectorPosition> {
+  static constexpr std::array values = {enum_name(SelectorPosition::kFirst, "first"),
+                                        enum_name(SelectorPosition::kPreviousLast, "previous_last"),
+                                        enum_name(SelectorPosition::kPreviousMean, "previous_mean")};
+};
+
+// What turns a selector's hidden state into logits.
+enum class MaskHeadKind {
+  kLinear,  // one matrix
+  kMlp,     // a hidden layer with SiLU before it
+};
+template <>
+struct EnumNames<MaskHeadKind> {
+  static constexpr std::array values = {enum_name(MaskHeadKind::kLinear, "linear"),
+                                        enum_name(MaskHeadKind::kMlp, "mlp")};
+};
+
+struct MaskHeadConfig {
+  MaskHeadKind kind = MaskHeadKind::kLinear;
+  int64_t hidden_dim = 128;
+  bool normalize_layers = false;
+};
+template <class Visitor>
+void visit_fields(Visitor& visitor, MaskHeadConfig& config) {
+  visitor.field("kind", config.kind,
+                "what makes logits of a selector's state: one matrix, or a hidden layer first");
+  visitor.field("hidden_dim", config.hidden_dim, "kind mlp: width of the hidden layer", at_least(1));
+  visitor.field("normalize_layers", config.normalize_layers,
+                "bring the logits of every MoE layer to root mean square 1, times a learned factor a layer");
+}
+
 enum class BalanceKind {
   kNone,
   kBias,  // a bias an expert and layer, for selection only, moved against the load once a step
@@ -93,6 +132,8 @@ void visit_fields(Visitor& visitor, BalanceConfig& config) {
 
 struct RoutingConfig {
   int64_t segment_length = 32;
+  SelectorPosition selector_position = SelectorPosition::kFirst;
+  MaskHeadConfig mask_head;
   SoftTopKConfig soft_top_k;
   MaskGradient mask_gradient = MaskGradient::kSelected;
   MaskSource mask_source = MaskSource::kLearned;
@@ -106,6 +147,9 @@ template <class Visitor>
 void visit_fields(Visitor& visitor, RoutingConfig& config) {
   visitor.field("segment_length", config.segment_length, "S: tokens for which one choice of experts holds",
                 at_least(1));
+  visitor.field("selector_position", config.selector_position,
+                "which token chooses a segment's experts; none that comes after the segment's first");
+  visitor.field("mask_head", config.mask_head, "from that token's hidden state to the logits");
   visitor.field("soft_top_k", config.soft_top_k, "differentiable top-k");
   visitor.field("mask_gradient", config.mask_gradient,
                 "experts that give the mask a gradient; all: masked-dense compute, for ablation");
