@@ -74,9 +74,12 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t id() const { return id_; }
-  void signal(int number) const { ::kill(id_, number); }
-  // Exit status, 128 + signal, or -1 if it runs on after `limit_s`.
+  void signal(int number) const {
+    if (id_ > 0) ::kill(id_, number);
+  }
+  // Exit status, 128 + signal, -1 if it runs on after `limit_s`, or 127 if it could not be started.
   int wait(double limit_s) {
+    if (id_ <= 0) return 127;
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
     int status = 0;
     while (!finished_ && std::chrono::steady_clock::now() < end) {
