@@ -1,7 +1,9 @@
 #include "smoe/core/tool.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -31,6 +33,18 @@ int fail(std::string_view message, int exit_code) {
   return exit_code;
 }
 
+// Output that never reached its file, for example on a full disk, must not look like success.
+int check_output(int exit_code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  const int reason = errno;
+  if (flushed && std::ferror(stdout) == 0) return exit_code;
+  return fail(fmt::format("cannot write all of the output{}; free some space or write it elsewhere, and run "
+                          "the command again",
+                          flushed ? "" : fmt::format(": {}", std::strerror(reason))),
+              exit_code == 0 ? 1 : exit_code);
+}
+
 // LibTorch appends a C++ stack trace to its messages, which tells a user nothing.
 std::string_view without_stack_trace(std::string_view message) {
   message = message.substr(0, message.find("\nException raised from "));
@@ -47,7 +61,7 @@ int run_tool(const std::function<int()>& body) {
     std::signal(SIGXFSZ, SIG_IGN);
     keep_freed_memory();
     initialize_logging();
-    return body();
+    return check_output(body());
   } catch (const Error& error) {
     return fail(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {

@@ -6,7 +6,10 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -47,6 +50,27 @@ TEST(RunTool, TurnsErrorsIntoOneLineAndAStatus) {
   EXPECT_EQ(run([]() -> int { throw CheckpointError("x"); }).exit_code, 4);
   EXPECT_EQ(run([]() -> int { throw NumericError("x"); }).exit_code, 5);
   EXPECT_EQ(run([]() -> int { throw Error("x"); }).exit_code, 1);
+}
+
+TEST(RunTool, OutputThatCannotBeWrittenIsAnError) {
+  const auto run_into_full_disk = [](const std::function<int()>& body) {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::exit(99);
+    std::exit(run_tool(body));
+  };
+  const auto print = [](int exit_code) {
+    std::cout << "answer\n";
+    return exit_code;
+  };
+  using ::testing::ExitedWithCode;
+  EXPECT_EXIT(run_into_full_disk([&] { return print(0); }), ExitedWithCode(1),
+              "error: cannot write all of the output: No space left");
+  EXPECT_EXIT(run_into_full_disk([&] { return print(6); }), ExitedWithCode(6), "cannot write all");
+  EXPECT_EXIT(run_into_full_disk([&] {
+                std::cout << "first\n" << std::flush;
+                return 0;
+              }),
+              ExitedWithCode(1), "cannot write all of the output");
+  EXPECT_EXIT(run_into_full_disk([] { return 0; }), ExitedWithCode(0), "");
 }
 
 TEST(RunTool, CatchesForeignExceptions) {
