@@ -68,7 +68,7 @@ struct MaskArguments {
   std::string out;
   std::string device = "cpu";
   int64_t num_threads = 0;
-  bool plots = true;
+  std::string plots = "svg";
   smoe::MaskStudyOptions options;
 };
 
@@ -98,7 +98,9 @@ void add_mask_options(CLI::App& command, MaskArguments& arguments) {
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", arguments.options.seed, "of the permutations")->capture_default_str();
   command.add_option("--out", arguments.out, "folder that receives masks.json and the plots")->required();
-  command.add_flag("!--no-plots", arguments.plots, "draw nothing (plots need gnuplot)");
+  command.add_option("--plots", arguments.plots, "svg, png or none; plots need gnuplot")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"svg", "png", "none"}));
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", arguments.num_threads, "CPU threads; 0: all cores of this process")
       ->check(CLI::NonNegativeNumber)
@@ -127,7 +129,7 @@ void write_masks(MaskArguments& arguments) {
   const smoe::MaskStudy study = smoe::study_masks(model, *tokenizer, texts, options);
   fmt::print("{}", smoe::describe(study, options));
   smoe::write_file_atomically(folder / "masks.json", smoe::to_json(study, options).dump() + "\n");
-  if (arguments.plots) smoe::plot_masks(study, options, folder);
+  if (arguments.plots != "none") smoe::plot_masks(study, options, folder, arguments.plots);
   SPDLOG_INFO("wrote {}", (folder / "masks.json").string());
 }
 

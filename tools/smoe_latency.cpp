@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   app.add_option("--prompt-tokens", options.prompt_tokens, "context before the first token")
       ->capture_default_str();
   app.add_option("--csv", csv, "every number, as CSV");
-  app.add_option("--plot", plot.out, "an SVG (needs gnuplot)");
+  app.add_option("--plot", plot.out, "an .svg or .png (needs gnuplot)");
   app.add_option("--plot-hit-rate", plot.hit_rate, "hit rate of the panel over lengths")
       ->capture_default_str();
   app.add_option("--plot-tokens", plot.decode_tokens, "length of the panel over hit rates")

@@ -1,4 +1,4 @@
-// smoe-plot: draws the loss per budget of training runs as an SVG.
+// smoe-plot: draws the loss per budget of training runs as an SVG or PNG.
 #include <CLI/CLI.hpp>
 
 #include "smoe/core/error.h"
@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   std::vector<std::filesystem::path> runs;
   smoe::LossPlotOptions options;
   app.add_option("run", runs, "run folders of smoe-train")->required();
-  app.add_option("--out", options.out, "the SVG to write")->required();
+  app.add_option("--out", options.out, "the .svg or .png to write")->required();
   app.add_option("--title", options.title, "heading of the plot")->capture_default_str();
   app.add_option("--smoothing", options.smoothing, "weight of the past in the average of the training loss")
       ->capture_default_str()

@@ -3,6 +3,7 @@
 
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
+#include "smoe/core/gnuplot.h"
 #include "smoe/core/log.h"
 #include "smoe/core/tool.h"
 #include "smoe/sweep/run_state.h"
@@ -68,7 +69,7 @@ std::string table_text(const smoe::SweepTable& table, const Arguments& arguments
 int table(const Arguments& arguments) {
   const smoe::SweepPlan plan = smoe::plan_sweep(arguments.file, arguments.overrides);
   const smoe::SweepTable table = smoe::collect_table(plan);
-  if (arguments.out.ends_with(".svg")) {
+  if (smoe::is_plot_file(arguments.out)) {
     smoe::plot_table(table, arguments.out);
     return 0;
   }
@@ -116,7 +117,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"terminal", "markdown", "latex", "csv"}));
   table_command->add_option("--against", arguments.against,
                             "row that the others are compared with, paired by seed");
-  table_command->add_option("--out", arguments.out, "file for the table; an .svg is drawn as a plot");
+  table_command->add_option("--out", arguments.out, "file for the table; an .svg or .png is drawn as a plot");
 
   CLI::App* status_command = app.add_subcommand("status", "how far the runs are, and the time left");
   add_sweep(*status_command, arguments);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "smoe/analysis/mask_study.h"
+#include "smoe/core/file_name.h"
 #include "smoe/core/gnuplot.h"
 
 namespace smoe {
@@ -55,15 +56,7 @@ std::string topic_borders(const std::vector<std::string>& topics) {
   return script + "set title offset 0,1\n";
 }
 
-// Names of texts and budgets become parts of file names.
-std::string file_name(const std::string& name) {
-  std::string result = name;
-  std::ranges::replace_if(
-      result, [](char c) { return c == '/' || c == ' '; }, '_');
-  return result;
-}
-
-void plot_topics(const BudgetMasks& budget, const std::filesystem::path& folder) {
+void plot_topics(const BudgetMasks& budget, const std::filesystem::path& folder, const std::string& ending) {
   // How much more often than on average a topic chooses an expert, experts of all layers in a row.
   const at::Tensor difference_GF = (budget.topic_load_GLE - budget.load_LE.unsqueeze(0)).flatten(1);
   std::string ticks = "set ytics (";
@@ -73,35 +66,34 @@ void plot_topics(const BudgetMasks& budget, const std::filesystem::path& folder)
   ticks += ")\nset palette defined (-1 '#d55e00', 0 '#ffffff', 1 '#0072b2')\n";
   const double largest = std::max(difference_GF.abs().max().item<double>(), 1e-6);
   ticks += fmt::format("set cbrange [{}:{}]\n", -largest, largest);
-  write_gnuplot_svg(
-      folder / fmt::format("topics-{}.svg", file_name(budget.budget)),
-      heatmap(difference_GF, fmt::format("Experts that topics prefer, budget {}", budget.budget),
-              "expert, layer by layer", "", ticks),
-      {1100, 180 + 34 * static_cast<int>(budget.topics.size())});
+  write_gnuplot(folder / fmt::format("topics-{}.{}", file_name_of(budget.budget), ending),
+                heatmap(difference_GF, fmt::format("Experts that topics prefer, budget {}", budget.budget),
+                        "expert, layer by layer", "", ticks),
+                {1100, 180 + 34 * static_cast<int>(budget.topics.size())});
 }
 
 }  // namespace
 
-void plot_masks(const MaskStudy& study, const MaskStudyOptions& options,
-                const std::filesystem::path& folder) {
+void plot_masks(const MaskStudy& study, const MaskStudyOptions& options, const std::filesystem::path& folder,
+                const std::string& ending) {
   for (const BudgetMasks& budget : study.budgets) {
     for (const TextMasks& text : budget.texts) {
       if (text.similarity.across_pairs == 0) continue;
-      write_gnuplot_svg(
-          folder / fmt::format("similarity-{}-{}.svg", file_name(text.text), file_name(budget.budget)),
+      write_gnuplot(
+          folder / fmt::format("similarity-{}-{}.{}", file_name_of(text.text), file_name_of(budget.budget),
+                               ending),
           heatmap(
               text.cosine_QQ,
               fmt::format("{}: cosine between the masks of segments, budget {}", text.text, budget.budget),
               "segment", "segment", "set size ratio 1\nset cbrange [0:1]\n" + topic_borders(text.topics)),
           {760, 700});
     }
-    write_gnuplot_svg(
-        folder / fmt::format("load-{}.svg", file_name(budget.budget)),
-        heatmap(budget.load_LE,
-                fmt::format("Share of segments that choose an expert, budget {}", budget.budget), "expert",
-                "MoE layer", "set cbrange [0:*]\nset ytics 1\n"),
-        {1000, 360});
-    plot_topics(budget, folder);
+    write_gnuplot(folder / fmt::format("load-{}.{}", file_name_of(budget.budget), ending),
+                  heatmap(budget.load_LE,
+                          fmt::format("Share of segments that choose an expert, budget {}", budget.budget),
+                          "expert", "MoE layer", "set cbrange [0:*]\nset ytics 1\n"),
+                  {1000, 360});
+    plot_topics(budget, folder, ending);
   }
   if (options.hit_rate_lengths.empty()) return;
   std::string blocks;
@@ -116,12 +108,11 @@ void plot_masks(const MaskStudy& study, const MaskStudyOptions& options,
         fmt::format("{}$rates{} using 1:2 with linespoints pt 7 lw 2 lc rgb {} title {}",
                     i == 0 ? "plot " : ", ", i, gnuplot_color(i), gnuplot_quoted(study.budgets[i].budget));
   }
-  write_gnuplot_svg(
-      folder / "hit_rate.svg",
-      blocks +
-          "set title 'Experts kept from one segment to the next'\nset xlabel 'tokens a segment'\n"
-          "set ylabel 'hit rate'\nset yrange [0:1]\nset logscale x 2\nset grid\n" +
-          plots + "\n");
+  write_gnuplot(folder / ("hit_rate." + ending),
+                blocks +
+                    "set title 'Experts kept from one segment to the next'\nset xlabel 'tokens a segment'\n"
+                    "set ylabel 'hit rate'\nset yrange [0:1]\nset logscale x 2\nset grid\n" +
+                    plots + "\n");
 }
 
 }  // namespace smoe

@@ -26,6 +26,17 @@ void check_gnuplot() {
   throw ConfigError("gnuplot was not found on the PATH; install it with `apt-get install gnuplot-nox`");
 }
 
+std::string terminal_for(const fs::path& out, PlotSize size) {
+  if (out.extension() == ".png") {
+    return fmt::format(
+        "pngcairo size {},{} font 'sans,14' fontscale 2 linewidth 2 pointscale 2 background "
+        "'#ffffff' noenhanced",
+        2 * size.width, 2 * size.height);
+  }
+  return fmt::format("svg size {},{} dynamic font 'sans,14' background '#ffffff' noenhanced", size.width,
+                     size.height);
+}
+
 void run_gnuplot(const std::string& script) {
   std::FILE* pipe = ::popen("gnuplot", "w");
   SMOE_CHECK(Error, pipe != nullptr, "gnuplot could not be started");
@@ -48,18 +59,18 @@ std::string gnuplot_quoted(const std::string& text) {
 
 std::string gnuplot_color(size_t index) { return fmt::format("'{}'", kColors[index % std::size(kColors)]); }
 
-void write_gnuplot_svg(const fs::path& out, const std::string& commands, SvgSize size) {
-  SMOE_CHECK(ConfigError, out.extension() == ".svg", "{}: only .svg files can be written", out.string());
+bool is_plot_file(const fs::path& out) { return out.extension() == ".svg" || out.extension() == ".png"; }
+
+void write_gnuplot(const fs::path& out, const std::string& commands, PlotSize size) {
+  SMOE_CHECK(ConfigError, is_plot_file(out), "{}: only .svg and .png files can be drawn", out.string());
   check_gnuplot();
   // gnuplot leaves half a file behind when it fails.
   fs::path temporary = out;
   temporary += fmt::format(".tmp-{}", ::getpid());
   try {
-    run_gnuplot(
-        fmt::format("set terminal svg size {},{} dynamic font 'sans,14' background '#ffffff' noenhanced\n"
-                    "set output {}\n",
-                    size.width, size.height, gnuplot_quoted(temporary.string())) +
-        commands);
+    run_gnuplot(fmt::format("set terminal {}\nset output {}\n", terminal_for(out, size),
+                            gnuplot_quoted(temporary.string())) +
+                commands);
     fs::rename(temporary, out);
   } catch (...) {
     std::error_code ignored;

@@ -1,9 +1,9 @@
 #include "eval/judged_answers.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "smoe/core/error.h"
+#include "smoe/core/file_name.h"
 #include "smoe/eval/model_outputs.h"
 
 namespace smoe {
@@ -38,13 +38,6 @@ void write_arena(const std::filesystem::path& file, const PreparedTask& task, co
   write_arena_answers(file, answers);
 }
 
-// Budget names are free texts, a name of a file is not.
-std::string file_name(std::string budget) {
-  std::ranges::replace_if(
-      budget, [](char c) { return c == '/' || c == '\\' || c == ':'; }, '_');
-  return budget;
-}
-
 }  // namespace
 
 std::vector<std::string> write_judged_answers(const PreparedTask& task,
@@ -54,8 +47,8 @@ std::vector<std::string> write_judged_answers(const PreparedTask& task,
   const bool is_alpaca = task.config->judged.format == JudgedFormat::kAlpacaEval;
   std::vector<std::string> files;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const std::filesystem::path file =
-        options.answers / task.config->name / (file_name(budget_names[i]) + (is_alpaca ? ".json" : ".jsonl"));
+    const std::filesystem::path file = options.answers / task.config->name /
+                                       (file_name_of(budget_names[i]) + (is_alpaca ? ".json" : ".jsonl"));
     const std::string model = fmt::format("{}-{}", options.model_name, budget_names[i]);
     if (is_alpaca) {
       write_alpaca(file, task, scores[i], model);

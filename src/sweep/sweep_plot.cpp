@@ -118,7 +118,7 @@ void plot_table(const SweepTable& table, const std::filesystem::path& out) {
                                     num_panels);
   script += layout.has_axis ? fmt::format("set xlabel {}\n", gnuplot_quoted(layout.axis_label))
                             : fmt::format("set xtics ({}) rotate by -25\n", layout.ticks);
-  write_gnuplot_svg(out, script + panels + "unset multiplot\n", {900, 60 + 340 * num_panels});
+  write_gnuplot(out, script + panels + "unset multiplot\n", {900, 60 + 340 * num_panels});
 }
 
 }  // namespace smoe

@@ -97,7 +97,7 @@ void plot_losses(const std::vector<fs::path>& runs, const LossPlotOptions& optio
     for (LossCurve& curve : read_loss_curves(run, prefix, options.smoothing))
       curves.push_back(std::move(curve));
   }
-  write_gnuplot_svg(options.out, make_script(curves, options));
+  write_gnuplot(options.out, make_script(curves, options));
 }
 
 }  // namespace smoe

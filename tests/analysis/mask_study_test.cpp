@@ -154,6 +154,7 @@ TEST(MaskStudy, DrawsHeatmaps) {
   for (const char* name : {"similarity-my_case-S.svg", "load-S.svg", "topics-S.svg", "hit_rate.svg"}) {
     EXPECT_GT(std::filesystem::file_size(folder / name), 1000U) << name;
   }
+  EXPECT_FALSE(std::filesystem::exists(folder / "load-S.png"));
 }
 
 TEST(MaskStudy, RefusesDenseModelsAndShortTexts) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "smoe/core/file_name.h"
 #include "smoe/core/progress.h"
 #include "smoe/core/table.h"
 #include "smoe/core/text_distance.h"
@@ -114,6 +115,11 @@ TEST(ProgressBar, TakesAdvancesFromSeveralThreads) {
   });
   for (int i = 0; i < 1000; ++i) bar.advance();
   other.join();
+}
+
+TEST(FileName, HasNoCharacterThatPathsGiveAMeaning) {
+  EXPECT_EQ(file_name_of("my text/1:2\\3"), "my_text_1_2_3");
+  EXPECT_EQ(file_name_of("1B-\xC3\xA9"), "1B-\xC3\xA9");
 }
 
 TEST(DidYouMean, FindsSlipsButNoOtherWords) {

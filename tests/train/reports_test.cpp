@@ -203,6 +203,14 @@ TEST(LossPlot, ReadsCurvesPerBudget) {
   plot_losses({folder.path()}, {folder / "loss.svg", "a \"quoted\" title", 0.9});
   EXPECT_THAT(read_file(folder / "loss.svg"),
               AllOf(HasSubstr("<svg"), HasSubstr("1B validation"), HasSubstr("quoted")));
+  plot_losses({folder.path()}, {folder / "loss.png", "title", 0.9});
+  EXPECT_THAT(read_file(folder / "loss.png"), ::testing::StartsWith("\x89PNG"));
+  try {
+    plot_losses({folder.path()}, {folder / "loss.pdf", "title", 0.9});
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("loss.pdf"), HasSubstr("only .svg and .png")));
+  }
 }
 
 TEST(LossPlot, SaysWhatIsMissing) {
@@ -218,6 +226,13 @@ TEST(LossPlot, SaysWhatIsMissing) {
     EXPECT_THAT(error.what(), HasSubstr("gnuplot-nox"));
   }
   ::setenv("PATH", path.c_str(), 1);
+}
+
+TEST(ConfigDifference, KeysOfANewerVersionAreNoneWhereTheyHaveTheirDefaults) {
+  const std::vector<ConfigDifference> differences =
+      without_new_defaults(config_differences("a: 1\nold: 2\n", "a: 1\nold: 3\nnew: {x: 4, y: 6}\n"),
+                           "a: 7\nold: 3\nnew: {x: 4, y: 5}\n");
+  EXPECT_EQ(describe_differences(differences), "  old: 2 -> 3\n  new.y: (absent) -> 6");
 }
 
 TEST(ConfigDifference, NamesKeysThatChangedCameAndWent) {

@@ -72,8 +72,9 @@ nlohmann::ordered_json to_json(const MaskStudy& study, const MaskStudyOptions& o
 // Tables for the terminal.
 std::string describe(const MaskStudy& study, const MaskStudyOptions& options);
 
-// Draws into `folder`: similarity-TEXT-BUDGET.svg of each text with several topics, load-BUDGET.svg,
-// topics-BUDGET.svg and hit_rate.svg. Throws what write_gnuplot_svg throws.
-void plot_masks(const MaskStudy& study, const MaskStudyOptions& options, const std::filesystem::path& folder);
+// Draws into `folder`, as `ending` says .svg or .png files: similarity-TEXT-BUDGET of each text with several topics,
+// load-BUDGET, topics-BUDGET and hit_rate. Throws what write_gnuplot throws.
+void plot_masks(const MaskStudy& study, const MaskStudyOptions& options, const std::filesystem::path& folder,
+                const std::string& ending = "svg");
 
 }  // namespace smoe

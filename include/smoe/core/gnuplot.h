@@ -1,4 +1,4 @@
-// Drawing SVG files with gnuplot: finding it, running it, and leaving a complete file or none.
+// Drawing SVG and PNG files with gnuplot: finding it, running it, and leaving a complete file or none.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,16 @@ std::string gnuplot_quoted(const std::string& text);
 // repeat after eight.
 std::string gnuplot_color(size_t index);
 
-// Runs gnuplot on `commands` with an SVG terminal of `width` x `height` whose output becomes `out`.
-// Throws ConfigError if `out` is no .svg or gnuplot is not installed, Error if gnuplot fails.
-struct SvgSize {
+// Whether `out` is named like a plot: .svg or .png.
+bool is_plot_file(const std::filesystem::path& out);
+
+// Runs gnuplot on `commands` with a terminal of `width` x `height` whose output becomes `out`: an .svg, or a
+// .png of twice as many pixels, which suits today's screens and print. Throws ConfigError if `out` is neither
+// or gnuplot is not installed, Error if gnuplot fails.
+struct PlotSize {
   int width = 900;
   int height = 560;
 };
-void write_gnuplot_svg(const std::filesystem::path& out, const std::string& commands, SvgSize size = {});
+void write_gnuplot(const std::filesystem::path& out, const std::string& commands, PlotSize size = {});
 
 }  // namespace smoe

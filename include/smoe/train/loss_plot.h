@@ -9,7 +9,7 @@
 namespace smoe {
 
 struct LossPlotOptions {
-  std::filesystem::path out;  // an .svg file
+  std::filesystem::path out;  // an .svg or .png file
   std::string title = "Loss per budget";
   double smoothing = 0.6;  // weight of the past in the moving average of the training loss, in [0, 1)
 };
