@@ -20,6 +20,9 @@ int main(int argc, char** argv) {
                  "tokens a sequence, for the FLOPs of attention")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  std::string train_tokens;
+  app.add_option("--train-tokens", train_tokens,
+                 "tokens of a training, for example 1T: adds its FLOPs at every budget, exact and as 6 N T");
   app.add_option("--solve", targets,
                  "active size, for example 3B: prints the k (dense: the FFN width) that reaches it")
       ->take_all()
@@ -37,6 +40,7 @@ int main(int argc, char** argv) {
   return smoe::run_tool([&] {
     options.title = source.file.string();
     options.counting = smoe::enum_from_name<smoe::CountingRule>(counting).value();
+    if (!train_tokens.empty()) options.train_tokens = smoe::parse_count(train_tokens);
     for (const std::string& target : targets) {
       options.targets.push_back(smoe::parse_count(target));
     }

@@ -81,22 +81,44 @@ std::string component_table(const ParameterCounts& counts) {
   return table.to_terminal();
 }
 
-std::string budget_table(const ModelConfig& config, const ParameterCounts& counts,
-                         const ParameterReportOptions& options) {
+std::string budget_table(const ModelConfig& config, const ParameterCounts& counts) {
   const bool stepped = config.architecture == Architecture::kSteppedMoe;
-  Table table(
-      {"budget", "k", "active", "with embeddings", "GFLOPs/token", stepped ? "loaded/refresh" : "routed"});
+  Table table({"budget", "k", "active", "with embeddings", stepped ? "loaded/refresh" : "routed"});
   for (const BudgetCounts& budget : counts.budgets) {
     table.add_row({budget.name, std::to_string(budget.experts_per_layer),
                    exact_and_short(budget.active_non_embedding), exact_and_short(budget.active),
-                   fmt::format("{:.3f}", budget.forward_flops_per_token * 1e-9),
                    format_count(static_cast<double>(budget.loaded_per_refresh))});
   }
-  std::string text = table.to_terminal();
-  text += fmt::format("active: parameters that every token uses, without token embedding and output head{}\n",
-                      stepped ? ", and without the mask generator, which runs once a segment" : "");
-  text += fmt::format("GFLOPs/token: forward, at {} tokens a sequence\n", options.sequence_length);
-  return text;
+  return table.to_terminal() +
+         fmt::format("active: parameters that every token uses, without token embedding and output head{}\n",
+                     stepped ? ", and without the mask generator, which runs once a segment" : "");
+}
+
+// The common estimate beside what the operations add up to. A backward pass has the products of two forwards.
+std::string compute_table(const ParameterCounts& counts, const ParameterReportOptions& options) {
+  const bool has_total = options.train_tokens > 0.0;
+  std::vector<std::string> header = {"GFLOPs a token", "forward", "backward", "training", "6 N"};
+  if (has_total) header.insert(header.end(), {"whole training", "6 N T"});
+  Table table(header);
+  for (const BudgetCounts& budget : counts.budgets) {
+    const double forward = budget.forward_flops_per_token;
+    const double estimate = 6.0 * static_cast<double>(budget.active_non_embedding);
+    std::vector<std::string> row = {budget.name};
+    for (const double flops : {forward, 2.0 * forward, 3.0 * forward, estimate}) {
+      row.push_back(fmt::format("{:.3f}", flops * 1e-9));
+    }
+    if (has_total) {
+      for (const double flops : {3.0 * forward, estimate})
+        row.push_back(fmt::format("{:.4g}", flops * options.train_tokens));
+    }
+    table.add_row(row);
+  }
+  return table.to_terminal() +
+         fmt::format(
+             "exact counts at {} tokens a sequence, with attention scores and output head; N is the "
+             "active size{}\n",
+             options.sequence_length,
+             has_total ? fmt::format("; training on {} tokens", format_count(options.train_tokens)) : "");
 }
 
 std::string memory_table(const ParameterCounts& counts) {
@@ -197,13 +219,22 @@ std::string solution_table(const ModelConfig& config, const ParameterReportOptio
   return table.to_terminal();
 }
 
-nlohmann::ordered_json budget_json(const BudgetCounts& budget) {
-  return {{"name", budget.name},
-          {"experts_per_layer", budget.experts_per_layer},
-          {"active_non_embedding", budget.active_non_embedding},
-          {"active", budget.active},
-          {"loaded_per_refresh", budget.loaded_per_refresh},
-          {"forward_flops_per_token", budget.forward_flops_per_token}};
+nlohmann::ordered_json budget_json(const BudgetCounts& budget, double train_tokens) {
+  const double forward = budget.forward_flops_per_token;
+  const double estimate = 6.0 * static_cast<double>(budget.active_non_embedding);
+  nlohmann::ordered_json json = {{"name", budget.name},
+                                 {"experts_per_layer", budget.experts_per_layer},
+                                 {"active_non_embedding", budget.active_non_embedding},
+                                 {"active", budget.active},
+                                 {"loaded_per_refresh", budget.loaded_per_refresh},
+                                 {"forward_flops_per_token", forward},
+                                 {"training_flops_per_token", 3.0 * forward},
+                                 {"training_flops_per_token_6n", estimate}};
+  if (train_tokens > 0.0) {
+    json["training_flops"] = 3.0 * forward * train_tokens;
+    json["training_flops_6nt"] = estimate * train_tokens;
+  }
+  return json;
 }
 
 nlohmann::ordered_json memory_json(const ParameterCounts& counts) {
@@ -234,7 +265,8 @@ std::string parameter_report_text(const ModelConfig& config, const ParameterRepo
   std::string text = fmt::format("{}: {}, {} dense + {} MoE layers, width {}\n\n", options.title,
                                  enum_to_name(config.architecture), config.num_dense_layers,
                                  config.num_moe_layers, config.dim);
-  text += component_table(counts) + "\n" + budget_table(config, counts, options) + "\n";
+  text += component_table(counts) + "\n" + budget_table(config, counts) + "\n";
+  text += compute_table(counts, options) + "\n";
   text += memory_table(counts);
   if (options.world_size > 1) text += "\n" + process_table(config, counts, options.world_size);
   text += fmt::format("\nKV cache: {} values a token, {} in bfloat16\n",
@@ -257,7 +289,7 @@ std::string parameter_report_json(const ModelConfig& config, const ParameterRepo
   report["sequence_length"] = options.sequence_length;
   report["budgets"] = nlohmann::ordered_json::array();
   for (const BudgetCounts& budget : counts.budgets) {
-    report["budgets"].push_back(budget_json(budget));
+    report["budgets"].push_back(budget_json(budget, options.train_tokens));
   }
   report["kv_cache_values_per_token"] = counts.kv_cache_values_per_token;
   report["kv_cache_bytes_per_token_bfloat16"] = counts.kv_cache_values_per_token * kBytesBfloat16;

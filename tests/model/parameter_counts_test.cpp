@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ModelConfig paper_config(const std::string& name) {
   return read_model_config({std::filesystem::path(SMOE_SOURCE_DIR) / "configs/paper" / (name + ".yaml"), {}});
@@ -181,6 +182,24 @@ TEST(ParameterReport, PrintsTotalAndEveryBudget) {
               AllOf(HasSubstr("11,922,676,736 (11.9B)"), HasSubstr("1,009,968,128 (1.01B)"),
                     HasSubstr("1,996,153,856 (2.00B)"), HasSubstr("2,982,339,584 (2.98B)"),
                     HasSubstr("4,020,429,824 (4.02B)"), HasSubstr("336 KiB"), HasSubstr("a process of 8")));
+}
+
+// Table 8 of the paper: static models of 1B and 3B on a trillion tokens each.
+TEST(ParameterReport, CountsTheFlopsOfATraining) {
+  ParameterReportOptions options;
+  options.train_tokens = 1e12;
+  for (const auto& [name, flops] : {std::pair{"static_1b", 6e21}, {"static_3b", 18e21}}) {
+    const auto report = nlohmann::json::parse(parameter_report_json(paper_config(name), options));
+    const auto& budget = report.at("budgets").at(0);
+    EXPECT_NEAR(budget.at("training_flops_6nt").get<double>() / flops, 1.0, 0.02) << name;
+    // 4096 tokens of attention and the output head come on top of the active parameters.
+    const double forward = budget.at("forward_flops_per_token").get<double>();
+    EXPECT_DOUBLE_EQ(budget.at("training_flops").get<double>(), 3.0 * forward * 1e12);
+    EXPECT_GT(budget.at("training_flops").get<double>(), budget.at("training_flops_6nt").get<double>());
+  }
+  EXPECT_THAT(parameter_report_text(paper_config("static_1b"), options),
+              AllOf(HasSubstr("6 N T"), HasSubstr("training on 1T tokens")));
+  EXPECT_THAT(parameter_report_text(paper_config("static_1b"), {}), Not(HasSubstr("6 N T")));
 }
 
 TEST(ParameterReport, JsonHoldsComponentsThatAddUpToTheTotal) {

@@ -16,7 +16,8 @@ struct ParameterReportOptions {
   int64_t sequence_length = 4096;  // tokens; for the attention part of the FLOPs
   std::vector<double> targets;     // active sizes to solve for
   CountingRule counting = CountingRule::kNonEmbedding;
-  int64_t world_size = 1;  // processes of a shard group; above 1 the memory of each is reported
+  int64_t world_size = 1;     // processes of a shard group; above 1 the memory of each is reported
+  double train_tokens = 0.0;  // above 0: what training on so many tokens costs at every budget
 };
 
 // Tables of components, budgets, memory and solved sizes. Throws ConfigError for a target out of reach.
