@@ -5,6 +5,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "smoe/core/files.h"
 #include "smoe/core/json.h"
 #include "smoe/core/progress.h"
@@ -25,11 +28,22 @@ bool is_locked(const fs::path& run_folder) {
   return locked;
 }
 
+// What changes speed, memory, files and messages of a run, and its numbers by rounding at most.
+bool changes_no_result(const std::string& key) {
+  constexpr std::string_view kKeys[] = {"run_folder",    "num_threads",     "micro_batch_size",
+                                        "deterministic", "log_every_steps", "loss.head_chunk_tokens"};
+  constexpr std::string_view kSections[] = {"activation_checkpointing.", "checkpoint.", "distributed.",
+                                            "evaluation."};
+  return std::ranges::find(kKeys, key) != std::end(kKeys) ||
+         std::ranges::any_of(kSections,
+                             [&key](std::string_view section) { return key.starts_with(section); });
+}
+
 RunStage stage_of(const SweepPlan& plan, const PlannedRun& run) {
   if (is_locked(run.config.run_folder)) return RunStage::kTraining;
   const std::optional<RunState> state = read_run_state(plan.state_file(run));
   if (!state) return RunStage::kWaiting;
-  if (state->config_hash != config_hash(run.config)) return RunStage::kOtherConfig;
+  if (!training_differences(plan, run, *state).empty()) return RunStage::kOtherConfig;
   if (state->failures > 0) return RunStage::kFailed;
   if (!state->trained) return RunStage::kInterrupted;
   for (const SweepEvaluation& evaluation : plan.config.evaluations) {
@@ -90,6 +104,18 @@ void write_run_state(const fs::path& path, const RunState& state) {
                                {"core_seconds", state.core_seconds},
                                {"wall_seconds", state.wall_seconds},
                                {"failures", state.failures}});
+}
+
+std::vector<ConfigDifference> training_differences(const SweepPlan& plan, const PlannedRun& run,
+                                                   const RunState& state) {
+  const std::string now = config_hash(run.config);
+  if (state.config_hash == now) return {};
+  const fs::path trained = plan.config_file(run);
+  if (!fs::exists(trained)) return {{"hash of the config, whose file is gone", state.config_hash, now}};
+  std::vector<ConfigDifference> differences = without_new_defaults(
+      config_differences(read_file(trained), dump_config(run.config)), dump_config(TrainConfig{}));
+  std::erase_if(differences, [](const auto& difference) { return changes_no_result(difference.key); });
+  return differences;
 }
 
 std::string evaluation_hash(const SweepEvaluation& evaluation) { return config_hash(evaluation); }

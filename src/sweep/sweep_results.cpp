@@ -151,7 +151,7 @@ std::optional<RunMetric> evaluation_metric(const SweepPlan& plan, const PlannedR
 
 std::optional<RunMetric> run_metric(const SweepPlan& plan, const PlannedRun& run, const std::string& path) {
   const std::optional<RunState> state = read_run_state(plan.state_file(run));
-  if (!state || !state->trained || state->config_hash != config_hash(run.config)) return std::nullopt;
+  if (!state || !state->trained || !training_differences(plan, run, *state).empty()) return std::nullopt;
   const std::vector<std::string> parts = split_path(path);
   std::optional<RunMetric> metric;
   if (parts[0] == "validation" || parts[0] == "router") {

@@ -60,16 +60,14 @@ std::string shell_quoted(const std::string& text) {
 void check_same_configs(const SweepPlan& plan, const std::vector<const PlannedRun*>& runs) {
   for (const PlannedRun* run : runs) {
     const std::optional<RunState> state = read_run_state(plan.state_file(*run));
-    if (!state || state->config_hash == config_hash(run->config)) continue;
-    const fs::path before = plan.config_file(*run);
-    const std::string differences =
-        fs::exists(before)
-            ? describe_differences(config_differences(read_file(before), dump_config(run->config)))
-            : "  (its config file is gone)";
+    if (!state) continue;
+    const std::vector<ConfigDifference> differences = training_differences(plan, *run, *state);
+    if (differences.empty()) continue;
     throw ConfigError(fmt::format(
         "{}: was trained with another config:\n{}\nGive the row another name, choose another `folder`, or "
         "remove {} and {}.",
-        run->name, differences, plan.state_file(*run).string(), run->config.run_folder));
+        run->name, describe_differences(differences), plan.state_file(*run).string(),
+        run->config.run_folder));
   }
 }
 

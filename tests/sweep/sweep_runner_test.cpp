@@ -130,6 +130,36 @@ TEST_F(SweepRunner, RefusesARunThatWasTrainedWithAnotherConfig) {
   }
 }
 
+TEST_F(SweepRunner, KnowsARunAgainThatDiffersInNothingThatChangesItsResults) {
+  testing::write_programs(folder_);
+  run("rows:\n  - {name: a}\n");
+  const std::string first = calls();
+  const std::string other =
+      "rows:\n  - {name: a, set: [num_threads=1, log_every_steps=3, checkpoint.keep_last=7]}\n";
+  EXPECT_EQ(stage(other, 0), RunStage::kFinished);
+  EXPECT_EQ(run(other).finished, 1);
+  EXPECT_EQ(calls(), first);
+}
+
+// The config file of a version that did not have the key yet.
+TEST_F(SweepRunner, KnowsARunOfAnEarlierVersionAgain) {
+  testing::write_programs(folder_);
+  const std::string rows = "rows:\n  - {name: a}\n";
+  run(rows);
+  std::string config = read_file(folder_ / "sweep/configs/a,seed=1.yaml");
+  const size_t begin = config.find("    selector_position: first\n");
+  ASSERT_NE(begin, std::string::npos);
+  config.erase(begin, config.find('\n', begin) + 1 - begin);
+  folder_.write("sweep/configs/a,seed=1.yaml", config);
+  std::string state = read_file(folder_ / "sweep/states/a,seed=1.json");
+  const size_t hash = state.find("config_hash\": \"") + 15;
+  state.replace(hash, 64, std::string(64, '0'));
+  folder_.write("sweep/states/a,seed=1.json", state);
+  EXPECT_EQ(stage(rows, 0), RunStage::kFinished);
+  EXPECT_EQ(stage("rows:\n  - {name: a, set: [model.routing.selector_position=previous_last]}\n", 0),
+            RunStage::kOtherConfig);
+}
+
 TEST_F(SweepRunner, NamesTheRunsThereAreForAnUnknownOne) {
   testing::write_programs(folder_);
   EXPECT_THROW(run(kTwoRows, 1, {"c"}), ConfigError);

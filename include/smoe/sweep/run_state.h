@@ -28,6 +28,12 @@ void write_run_state(const std::filesystem::path& path, const RunState& state);
 // Changes when the evaluation would give other results.
 std::string evaluation_hash(const SweepEvaluation& evaluation);
 
+// The keys of the config that the run was trained with that differ from the planned one and can change its
+// results. Threads, memory and logging are not among them, nor keys of a newer version with their defaults.
+// The hash of the config, where its file is gone.
+std::vector<ConfigDifference> training_differences(const SweepPlan& plan, const PlannedRun& run,
+                                                   const RunState& state);
+
 enum class RunStage { kWaiting, kInterrupted, kTraining, kFailed, kTrained, kFinished, kOtherConfig };
 const char* to_string(RunStage stage);
 
