@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "html_parts.h"
 #include "mask_section.h"
@@ -20,10 +21,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The colour of a budget, the same in all charts; runs differ by dashes.
+// The colour of a budget, the same in all charts; runs differ by dashes, and by colours where they all have
+// the same one budget.
 struct Palette {
+  bool colors_runs = false;
   std::vector<std::string> budgets;
-  size_t color(const std::string& budget) {
+
+  explicit Palette(const std::vector<RunData>& runs) {
+    std::set<std::string> names;
+    for (const RunData& run : runs) {
+      for (const auto& [budget, curve] : run.training_loss) names.insert(budget);
+    }
+    colors_runs = names.size() == 1;
+  }
+  size_t color(size_t run, const std::string& budget) {
+    if (colors_runs) return run;
     const auto found = std::ranges::find(budgets, budget);
     if (found != budgets.end()) return static_cast<size_t>(found - budgets.begin());
     budgets.push_back(budget);
@@ -49,14 +61,46 @@ std::string loss_chart(const std::vector<RunData>& runs, Palette& palette, const
   for (size_t i = 0; i < runs.size(); ++i) {
     for (const auto& [budget, curve] : runs[i].training_loss) {
       series.push_back(
-          {series_label(runs, runs[i], budget), points_of(runs[i], curve, x), palette.color(budget), i});
+          {series_label(runs, runs[i], budget), points_of(runs[i], curve, x), palette.color(i, budget), i});
     }
     for (const auto& [budget, curve] : runs[i].validation_loss) {
       series.push_back({series_label(runs, runs[i], budget + " validation"), points_of(runs[i], curve, x),
-                        palette.color(budget), i, /*marks_only=*/true});
+                        palette.color(i, budget), i, /*marks_only=*/true});
     }
   }
   return line_chart(series, {fmt::format("Loss against {}", x_label), x_label, "nats a token"});
+}
+
+// Where both have a point: without replication a budget need not be in every line, and runs may log at other
+// steps.
+std::vector<std::pair<double, double>> difference_of(const Curve& curve, const Curve& reference) {
+  std::vector<std::pair<double, double>> points;
+  for (const CurvePoint& point : curve) {
+    const auto same = std::ranges::lower_bound(reference, point.tokens, {}, &CurvePoint::tokens);
+    if (same != reference.end() && same->tokens == point.tokens)
+      points.emplace_back(point.tokens, point.value - same->value);
+  }
+  return points;
+}
+
+std::string difference_figure(const std::vector<ChartSeries>& series, const std::string& title) {
+  if (std::ranges::all_of(series, [](const ChartSeries& one) { return one.points.empty(); })) return "";
+  return line_chart(series, {title, "tokens", "nats a token", true});
+}
+
+// Runs with the same data in the same order can be compared far below the noise of their losses.
+std::string run_difference_chart(const std::vector<RunData>& runs, Palette& palette) {
+  std::vector<ChartSeries> series;
+  for (size_t i = 1; i < runs.size(); ++i) {
+    for (const auto& [budget, curve] : runs[i].training_loss) {
+      const auto first =
+          std::ranges::find(runs[0].training_loss, budget, [](const auto& pair) { return pair.first; });
+      if (first == runs[0].training_loss.end()) continue;
+      series.push_back({series_label(runs, runs[i], budget), difference_of(curve, first->second),
+                        palette.color(i, budget), i});
+    }
+  }
+  return difference_figure(series, fmt::format("Training loss less that of {}", runs[0].name));
 }
 
 // Budgets see the same batches, so their differences are far less noisy than their losses.
@@ -65,21 +109,12 @@ std::string difference_chart(const std::vector<RunData>& runs, Palette& palette)
   for (size_t i = 0; i < runs.size(); ++i) {
     const BudgetCurves& curves = runs[i].training_loss;
     for (size_t j = 0; j + 1 < curves.size(); ++j) {
-      const Curve& largest = curves.back().second;
-      std::vector<std::pair<double, double>> points;
-      // Without replication a budget need not be in every line; lines are told by their tokens.
-      for (const CurvePoint& point : curves[j].second) {
-        const auto same = std::ranges::lower_bound(largest, point.tokens, {}, &CurvePoint::tokens);
-        if (same != largest.end() && same->tokens == point.tokens)
-          points.emplace_back(point.tokens, point.value - same->value);
-      }
-      series.push_back({series_label(runs, runs[i], curves[j].first + " less " + curves.back().first), points,
-                        palette.color(curves[j].first), i});
+      series.push_back({series_label(runs, runs[i], curves[j].first + " less " + curves.back().first),
+                        difference_of(curves[j].second, curves.back().second),
+                        palette.color(i, curves[j].first), i});
     }
   }
-  if (std::ranges::all_of(series, [](const ChartSeries& one) { return one.points.empty(); })) return "";
-  return line_chart(series,
-                    {"Training loss less that of the largest budget", "tokens", "nats a token", true});
+  return difference_figure(series, "Training loss less that of the largest budget");
 }
 
 std::string loss_section(const std::vector<RunData>& runs, Palette& palette) {
@@ -95,7 +130,7 @@ std::string loss_section(const std::vector<RunData>& runs, Palette& palette) {
   return "<h2>Loss per budget</h2>" + html_tabs("x", tabs) +
          "<p class=\"soft\">Lines: training loss, smoothed. Points: mean over the validation sources. Tokens "
          "count each sequence once; FLOPs count every budget that it is trained at.</p>\n" +
-         difference_chart(runs, palette);
+         difference_chart(runs, palette) + run_difference_chart(runs, palette);
 }
 
 std::string summary_section(const std::vector<RunData>& runs) {
@@ -187,7 +222,7 @@ std::string router_section(const std::vector<RunData>& runs, Palette& palette) {
       if (found == runs[i].router.end()) continue;
       for (const auto& [budget, curve] : found->second) {
         series.push_back({series_label(runs, runs[i], budget), points_of(runs[i], curve, tokens),
-                          palette.color(budget), i});
+                          palette.color(i, budget), i});
       }
     }
     if (!series.empty()) charts += line_chart(series, {title, "tokens", field, false, 460, 280});
@@ -279,7 +314,7 @@ std::string html_report(const std::vector<RunData>& runs) {
   SMOE_ASSERT(!runs.empty());
   std::string names;
   for (const RunData& run : runs) names += (names.empty() ? "" : ", ") + run.name;
-  Palette palette;
+  Palette palette(runs);
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{0}</title>"

@@ -54,6 +54,7 @@ TEST(HtmlReport, ShowsRunsWithTheirDifferences) {
   EXPECT_THAT(html, HasSubstr("4.0000<br><small>1.5000</small>"));
   EXPECT_THAT(html, HasSubstr("one S validation"));
   EXPECT_THAT(html, HasSubstr("one S less L"));
+  EXPECT_THAT(html, HasSubstr("Training loss less that of one"));
   EXPECT_THAT(html, HasSubstr("Load entropy"));
 }
 
