@@ -7,15 +7,17 @@
 
 namespace smoe {
 
-SpeedReport measure_rows(std::vector<std::pair<SpeedRow, std::function<void()>>> rows, int64_t repetitions) {
-  std::vector<Contestant> contestants = {matmul_peak(kPeakProducts)};
+SpeedReport measure_rows(std::vector<std::pair<SpeedRow, std::function<void()>>> rows,
+                         const SpeedOptions& options) {
+  std::vector<Contestant> contestants;
   for (const auto& [row, body] : rows) contestants.push_back({row.name, body});
-  std::vector<Samples> samples = measure_in_turns(contestants, repetitions);
+  if (options.measure_peak) contestants.push_back(matmul_peak(kPeakProducts));
+  std::vector<Samples> samples = measure_in_turns(contestants, options.repetitions);
   SpeedReport report;
   report.num_threads = at::get_num_threads();
-  report.peak = matmul_peak_of(samples[0], kPeakProducts);
+  if (options.measure_peak) report.peak = matmul_peak_of(samples.back(), kPeakProducts);
   for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].first.samples = std::move(samples[i + 1]);
+    rows[i].first.samples = std::move(samples[i]);
     report.rows.push_back(std::move(rows[i].first));
   }
   return report;

@@ -23,8 +23,9 @@ struct BenchModel {
   }
 };
 
-// Runs the rows' bodies and the matmul in turn and fills in the samples.
-SpeedReport measure_rows(std::vector<std::pair<SpeedRow, std::function<void()>>> rows, int64_t repetitions);
+// Runs the rows' bodies, and the matmul if its peak is wanted, in turn and fills in the samples.
+SpeedReport measure_rows(std::vector<std::pair<SpeedRow, std::function<void()>>> rows,
+                         const SpeedOptions& options);
 
 // Sum of the batch's cross-entropies by this library's model.
 at::Tensor library_loss(const Model& model, const Batch& batch, const ModelInput& input);

@@ -39,7 +39,7 @@ SpeedReport run_budget_bench(const SpeedOptions& options, const std::vector<int6
       add("stepped S=" + std::to_string(length), stepped, config);
     }
   }
-  return measure_rows(rows, options.repetitions);
+  return measure_rows(rows, options);
 }
 
 }  // namespace smoe

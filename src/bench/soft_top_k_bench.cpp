@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -87,15 +86,10 @@ SoftTopKReport run_soft_top_k_bench(const SpeedOptions& options, const std::vect
         [=](const at::Tensor& scores, double k) { return loop_soft_top_k(scores, k, temperature); });
     report.accuracy.push_back(accuracy_at(temperature, scores_RE, model.budgets));
   }
-  report.speed.num_threads = at::get_num_threads();
   // Not beside the matmul: it would empty the caches, and take most of the time.
-  std::vector<Contestant> contestants;
-  for (const auto& [row, body] : rows) contestants.push_back({row.name, body});
-  const std::vector<Samples> samples = measure_in_turns(contestants, options.repetitions);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    report.speed.rows.push_back(rows[i].first);
-    report.speed.rows.back().samples = samples[i];
-  }
+  SpeedOptions without_peak = options;
+  without_peak.measure_peak = false;
+  report.speed = measure_rows(rows, without_peak);
   return report;
 }
 

@@ -84,7 +84,7 @@ SpeedReport run_train_bench(const SpeedOptions& options) {
     body();
     contestant.peak_memory_bytes = std::max<int64_t>(0, peak_memory_since_reset() - before);
   }
-  SpeedReport report = measure_rows(rows, options.repetitions);
+  SpeedReport report = measure_rows(rows, options);
   const PhaseRecorder recorder;
   bench.library_step();
   report.rows[0].phase_s = recorder.seconds();
