@@ -28,7 +28,17 @@ constexpr int64_t kBackwardKeys = 64;
 static_assert(kForwardKeys % kForwardQueries ==
               0);  // else a block of keys could lie above a query of its block
 
-// Where one head of a [B, T, heads * K] tensor lies.
+// All heads of a tensor are [B, T, heads, K] here, as they lie in memory: beside each other within a token,
+// which is how projections read and write them, or each by itself (head_major). Blocks of the first kind
+// would share few sets of the caches, since their rows are a power of two apart.
+at::Tensor split_heads(const at::Tensor& x, int64_t width) {
+  return x.contiguous().view({x.size(0), x.size(1), -1, width});
+}
+at::Tensor head_major(const at::Tensor& x_BTHK) {
+  return x_BTHK.new_empty({x_BTHK.size(0), x_BTHK.size(2), x_BTHK.size(1), x_BTHK.size(3)}).transpose(1, 2);
+}
+
+// One head.
 template <class Scalar>
 struct Head {
   Scalar* data;
@@ -42,12 +52,14 @@ struct Head {
 };
 
 template <class Scalar>
-Head<const Scalar> head_of(const at::Tensor& x, int64_t row, int64_t head, int64_t width) {
-  return {x.const_data_ptr<Scalar>() + row * x.stride(0) + head * width, x.stride(1), width};
+Head<const Scalar> head_of(const at::Tensor& x_BTHK, int64_t row, int64_t head) {
+  return {x_BTHK.const_data_ptr<Scalar>() + row * x_BTHK.stride(0) + head * x_BTHK.stride(2),
+          x_BTHK.stride(1), x_BTHK.size(3)};
 }
 template <class Scalar>
-Head<Scalar> mutable_head_of(const at::Tensor& x, int64_t row, int64_t head, int64_t width) {
-  return {x.mutable_data_ptr<Scalar>() + row * x.stride(0) + head * width, x.stride(1), width};
+Head<Scalar> mutable_head_of(const at::Tensor& x_BTHK, int64_t row, int64_t head) {
+  return {x_BTHK.mutable_data_ptr<Scalar>() + row * x_BTHK.stride(0) + head * x_BTHK.stride(2),
+          x_BTHK.stride(1), x_BTHK.size(3)};
 }
 
 template <class Body>
@@ -57,23 +69,23 @@ void for_each_head(int64_t num_rows, int64_t num_heads, const Body& body) {
   });
 }
 
-// All heads of x [B, T, heads * K] rotated and scaled into `target` of the same shape, which may be x.
+// All heads of x_BTHK rotated and scaled into `target_BTHK`.
 template <class Scalar>
-void rotate_heads(const at::Tensor& x, const at::Tensor& target, const RotaryTable& table, int64_t head_dim,
+void rotate_heads(const at::Tensor& x_BTHK, const at::Tensor& target_BTHK, const RotaryTable& table,
                   double scale, bool inverse) {
-  const int64_t num_tokens = x.size(1);
-  const int64_t half = head_dim / 2;
+  const int64_t num_tokens = x_BTHK.size(1);
+  const int64_t half = x_BTHK.size(3) / 2;
   const int64_t table_stride = table.cos.size(0) == 1 ? 0 : num_tokens * half;
-  at::parallel_for(0, x.size(0) * num_tokens, 64, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, x_BTHK.size(0) * num_tokens, 64, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      const int64_t angle = n / num_tokens * table_stride + n % num_tokens * half;
-      const Scalar* cos = table.cos.const_data_ptr<Scalar>() + angle;
-      const Scalar* sin = table.sin.const_data_ptr<Scalar>() + angle;
-      const Scalar* source = x.const_data_ptr<Scalar>() + n * x.size(2);
-      Scalar* result = target.mutable_data_ptr<Scalar>() + n * x.size(2);
-      for (int64_t offset = 0; offset < x.size(2); offset += head_dim) {
-        rotate_head(source + offset, result + offset, cos, sin, half, static_cast<Scalar>(scale),
-                    static_cast<Scalar>(inverse ? -1 : 1));
+      const int64_t row = n / num_tokens;
+      const int64_t token = n % num_tokens;
+      const int64_t angle = row * table_stride + token * half;
+      for (int64_t head = 0; head < x_BTHK.size(2); ++head) {
+        rotate_head(head_of<Scalar>(x_BTHK, row, head).row(token),
+                    mutable_head_of<Scalar>(target_BTHK, row, head).row(token),
+                    table.cos.const_data_ptr<Scalar>() + angle, table.sin.const_data_ptr<Scalar>() + angle,
+                    half, static_cast<Scalar>(scale), static_cast<Scalar>(inverse ? -1 : 1));
       }
     }
   });
@@ -83,7 +95,10 @@ void rotate_heads(const at::Tensor& x, const at::Tensor& target, const RotaryTab
 // a block brings a larger score.
 template <class Scalar>
 void forward_queries(int64_t begin, int64_t end, const Head<const Scalar>& q, const Head<const Scalar>& k,
-                     const Head<const Scalar>& v, const Head<Scalar>& out, Scalar* log_sums, Scalar* scores) {
+                     const Head<const Scalar>& v, const Head<Scalar>& out, Scalar* log_sums,
+                     Scalar* scratch) {
+  const Head<Scalar> mixed{scratch, out.width, out.width};  // of query - begin
+  Scalar* scores = scratch + kForwardQueries * out.width;
   Scalar maxima[kForwardQueries];
   Scalar sums[kForwardQueries];
   for (int64_t first = 0; first < end; first += kForwardKeys) {
@@ -104,39 +119,39 @@ void forward_queries(int64_t begin, int64_t end, const Head<const Scalar>& q, co
         sum = block_sum;
       } else {
         const Scalar factor = std::exp(maximum - new_maximum);
-        if (factor != Scalar(1)) scale_row(out.row(query), out.width, factor);
+        if (factor != Scalar(1)) scale_row(mixed.row(query - begin), out.width, factor);
         sum = sum * factor + block_sum;
       }
       maximum = new_maximum;
     }
     multiply(MatrixView<const Scalar>{scores, end - begin, num_keys}, v.rows(first, last), first == 0 ? 0 : 1,
-             out.rows(begin, end));
+             mixed.rows(0, end - begin));
   }
   for (int64_t query = begin; query < end; ++query) {
-    scale_row(out.row(query), out.width, Scalar(1) / sums[query - begin]);
+    scale_into(mixed.row(query - begin), out.row(query), out.width, Scalar(1) / sums[query - begin]);
     log_sums[query] = maxima[query - begin] + std::log(sums[query - begin]);
   }
 }
 
 struct Forward {
-  at::Tensor q, k, v;  // q and k rotated, q scaled
-  at::Tensor out;
+  at::Tensor q, k, v;  // [B, T, H or G, K] by head; q and k rotated, q scaled
+  at::Tensor out;      // [B, T, H, K] by token
   at::Tensor log_sum_BHT;
 };
 
 template <class Scalar>
-void run_forward(const Forward& pass, const HeadCounts& heads) {
+void run_forward(const Forward& pass) {
   const int64_t num_tokens = pass.q.size(1);
-  const int64_t group = heads.num_heads / heads.num_kv_heads;
-  for_each_head(pass.q.size(0), heads.num_heads, [&](int64_t row, int64_t head) {
-    const auto q = head_of<Scalar>(pass.q, row, head, heads.head_dim);
-    const auto k = head_of<Scalar>(pass.k, row, head / group, heads.head_dim);
-    const auto v = head_of<Scalar>(pass.v, row, head / group, heads.head_dim);
-    const auto out = mutable_head_of<Scalar>(pass.out, row, head, heads.head_dim);
-    Scalar* log_sums =
-        pass.log_sum_BHT.mutable_data_ptr<Scalar>() + (row * heads.num_heads + head) * num_tokens;
-    const at::Tensor scratch =
-        at::empty({kForwardQueries * std::min(kForwardKeys, num_tokens)}, pass.q.options());
+  const int64_t num_heads = pass.q.size(2);
+  const int64_t group = num_heads / pass.k.size(2);
+  const int64_t block = std::min(kForwardKeys, num_tokens) + pass.q.size(3);
+  for_each_head(pass.q.size(0), num_heads, [&](int64_t row, int64_t head) {
+    const auto q = head_of<Scalar>(pass.q, row, head);
+    const auto k = head_of<Scalar>(pass.k, row, head / group);
+    const auto v = head_of<Scalar>(pass.v, row, head / group);
+    const auto out = mutable_head_of<Scalar>(pass.out, row, head);
+    Scalar* log_sums = pass.log_sum_BHT.mutable_data_ptr<Scalar>() + (row * num_heads + head) * num_tokens;
+    const at::Tensor scratch = at::empty({kForwardQueries * block}, pass.q.options());
     for (int64_t begin = 0; begin < num_tokens; begin += kForwardQueries) {
       forward_queries(begin, std::min(begin + kForwardQueries, num_tokens), q, k, v, out, log_sums,
                       scratch.mutable_data_ptr<Scalar>());
@@ -178,37 +193,40 @@ void backward_block(int64_t first, int64_t last, int64_t begin, int64_t end, con
 }
 
 struct Gradients {
-  at::Tensor q, k, v;
+  at::Tensor q, k, v;  // [B, T, H or G, K] by head
 };
 
 template <class Scalar>
-void run_backward(const Forward& pass, const at::Tensor& out_gradient, const Gradients& gradients,
-                  const HeadCounts& heads) {
+void run_backward(const Forward& pass, const at::Tensor& out_gradient_BTHK, const Gradients& gradients) {
   const int64_t num_tokens = pass.q.size(1);
-  const int64_t width = heads.head_dim;
-  const int64_t group = heads.num_heads / heads.num_kv_heads;
+  const int64_t num_heads = pass.q.size(2);
+  const int64_t width = pass.q.size(3);
+  const int64_t group = num_heads / pass.k.size(2);
+  const int64_t block = std::min(kBackwardQueries, num_tokens) * kBackwardKeys;
   // A task is a key/value head: only one thread may add to its gradients.
-  for_each_head(pass.q.size(0), heads.num_kv_heads, [&](int64_t row, int64_t kv_head) {
-    const int64_t block = std::min(kBackwardQueries, num_tokens) * kBackwardKeys;
-    const at::Tensor scratch = at::empty({2 * block + num_tokens}, pass.q.options());
+  for_each_head(pass.q.size(0), pass.k.size(2), [&](int64_t row, int64_t kv_head) {
+    const at::Tensor scratch = at::empty({2 * block + (1 + width) * num_tokens}, pass.q.options());
     auto* scores = scratch.mutable_data_ptr<Scalar>();
     Scalar* means = scores + 2 * block;
+    const Head<Scalar> out_gradient{means + num_tokens, width, width};
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      const auto out = head_of<Scalar>(pass.out, row, head, width);
       const HeadBackward<Scalar> at{
-          head_of<Scalar>(pass.q, row, head, width),
-          head_of<Scalar>(pass.k, row, kv_head, width),
-          head_of<Scalar>(pass.v, row, kv_head, width),
-          head_of<Scalar>(out_gradient, row, head, width),
-          mutable_head_of<Scalar>(gradients.q, row, head, width),
-          mutable_head_of<Scalar>(gradients.k, row, kv_head, width),
-          mutable_head_of<Scalar>(gradients.v, row, kv_head, width),
-          pass.log_sum_BHT.const_data_ptr<Scalar>() + (row * heads.num_heads + head) * num_tokens,
+          head_of<Scalar>(pass.q, row, head),
+          head_of<Scalar>(pass.k, row, kv_head),
+          head_of<Scalar>(pass.v, row, kv_head),
+          {out_gradient.data, width, width},
+          mutable_head_of<Scalar>(gradients.q, row, head),
+          mutable_head_of<Scalar>(gradients.k, row, kv_head),
+          mutable_head_of<Scalar>(gradients.v, row, kv_head),
+          pass.log_sum_BHT.const_data_ptr<Scalar>() + (row * num_heads + head) * num_tokens,
           means,
           scores,
           scores + block};
+      const auto out = head_of<Scalar>(pass.out, row, head);
+      const auto given_gradient = head_of<Scalar>(out_gradient_BTHK, row, head);
       for (int64_t token = 0; token < num_tokens; ++token) {
-        means[token] = dot_product(out.row(token), at.out_gradient.row(token), width);
+        std::copy_n(given_gradient.row(token), width, out_gradient.row(token));
+        means[token] = dot_product(out.row(token), out_gradient.row(token), width);
       }
       for (int64_t first = 0; first < num_tokens; first += kBackwardKeys) {
         const int64_t last = std::min(first + kBackwardKeys, num_tokens);
@@ -220,26 +238,28 @@ void run_backward(const Forward& pass, const at::Tensor& out_gradient, const Gra
   });
 }
 
+double query_scale(const at::Tensor& q_BTHK) { return 1.0 / std::sqrt(static_cast<double>(q_BTHK.size(3))); }
+
 class CausalAttentionFunction : public torch::autograd::Function<CausalAttentionFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const RotaryTable& table, const HeadCounts& heads) {
     RECORD_USER_SCOPE("smoe::attention forward");
-    Forward pass{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()), v.contiguous(),
-                 at::empty(q.sizes(), q.options()),
-                 at::empty({q.size(0), heads.num_heads, q.size(1)}, q.options())};
+    const at::Tensor q_BTHK = split_heads(q, heads.head_dim);
+    const at::Tensor k_BTGK = split_heads(k, heads.head_dim);
+    const at::Tensor out = at::empty(q.sizes(), q.options());
+    const Forward pass{head_major(q_BTHK), head_major(k_BTGK), head_major(k_BTGK),
+                       split_heads(out, heads.head_dim),
+                       at::empty({q.size(0), heads.num_heads, q.size(1)}, q.options())};
     const RotaryTable angles{table.cos.contiguous(), table.sin.contiguous()};
     AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "causal_attention", [&] {
-      const double scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim));
-      rotate_heads<scalar_t>(q.contiguous(), pass.q, angles, heads.head_dim, scale, false);
-      rotate_heads<scalar_t>(k.contiguous(), pass.k, angles, heads.head_dim, 1.0, false);
-      run_forward<scalar_t>(pass, heads);
+      rotate_heads<scalar_t>(q_BTHK, pass.q, angles, query_scale(q_BTHK), false);
+      rotate_heads<scalar_t>(k_BTGK, pass.k, angles, 1.0, false);
+      pass.v.copy_(split_heads(v, heads.head_dim));
+      run_forward<scalar_t>(pass);
     });
     context->save_for_backward({pass.q, pass.k, pass.v, pass.out, pass.log_sum_BHT, angles.cos, angles.sin});
-    context->saved_data["num_heads"] = heads.num_heads;
-    context->saved_data["num_kv_heads"] = heads.num_kv_heads;
-    context->saved_data["head_dim"] = heads.head_dim;
-    return pass.out;
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& out_gradients) {
@@ -248,17 +268,16 @@ class CausalAttentionFunction : public torch::autograd::Function<CausalAttention
     const variable_list saved = context->get_saved_variables();
     const Forward pass{saved[0], saved[1], saved[2], saved[3], saved[4]};
     const RotaryTable angles{saved[5], saved[6]};
-    const HeadCounts heads{context->saved_data["num_heads"].toInt(),
-                           context->saved_data["num_kv_heads"].toInt(),
-                           context->saved_data["head_dim"].toInt()};
-    const Gradients gradients{at::zeros_like(pass.q), at::zeros_like(pass.k), at::zeros_like(pass.v)};
+    const Gradients gradients{head_major(pass.q).zero_(), head_major(pass.k).zero_(),
+                              head_major(pass.v).zero_()};
+    const at::Tensor q_BTHK = at::empty(pass.q.sizes(), pass.q.options());
+    const at::Tensor k_BTGK = at::empty(pass.k.sizes(), pass.k.options());
     AT_DISPATCH_FLOATING_TYPES(pass.q.scalar_type(), "causal_attention_backward", [&] {
-      run_backward<scalar_t>(pass, out_gradients[0].contiguous(), gradients, heads);
-      const double scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim));
-      rotate_heads<scalar_t>(gradients.q, gradients.q, angles, heads.head_dim, scale, true);
-      rotate_heads<scalar_t>(gradients.k, gradients.k, angles, heads.head_dim, 1.0, true);
+      run_backward<scalar_t>(pass, split_heads(out_gradients[0], pass.q.size(3)), gradients);
+      rotate_heads<scalar_t>(gradients.q, q_BTHK, angles, query_scale(q_BTHK), true);
+      rotate_heads<scalar_t>(gradients.k, k_BTGK, angles, 1.0, true);
     });
-    return {gradients.q, gradients.k, gradients.v, at::Tensor(), at::Tensor()};
+    return {q_BTHK.flatten(2), k_BTGK.flatten(2), gradients.v.flatten(2), at::Tensor(), at::Tensor()};
   }
 };
 

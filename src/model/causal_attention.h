@@ -1,7 +1,7 @@
 // Causal attention with rotary positions on the CPU, forward and backward: the path of training and scoring
 // without a mask or a cache. LibTorch's fused CPU kernel reaches a third of the matrix-product peak at head
 // width 64; this one cuts a head into blocks that stay in a core's cache, leaves out what lies above the
-// diagonal, and reads the heads where the projections have written them.
+// diagonal, and lays every head out by itself while it rotates them.
 //
 // Shape legend: B rows, T tokens, H query heads, G key/value heads, K head width.
 #pragma once

@@ -19,7 +19,7 @@ SMOE_INLINE Scalar exponentiate_loop(Scalar* values, int64_t count, Scalar shift
   Scalar sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) {
-    values[i] = exponential(values[i] - shift);
+    values[i] = bounded_exponential(values[i] - shift);
     sum += values[i];
   }
   return sum;
@@ -30,7 +30,7 @@ SMOE_INLINE void softmax_backward_loop(Scalar* scores, Scalar* gradient, int64_t
                                        Scalar mean) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const Scalar probability = exponential(scores[i] - shift);
+    const Scalar probability = bounded_exponential(scores[i] - shift);
     gradient[i] = probability * (gradient[i] - mean);
     scores[i] = probability;
   }
@@ -48,6 +48,12 @@ template <class Scalar>
 SMOE_INLINE void scale_loop(Scalar* values, int64_t count, Scalar factor) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+template <class Scalar>
+SMOE_INLINE void scale_into_loop(const Scalar* source, Scalar* target, int64_t count, Scalar factor) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) target[i] = factor * source[i];
 }
 
 template <class Scalar>
@@ -95,6 +101,12 @@ SMOE_VECTOR_CLONES void scale_row(float* values, int64_t count, float factor) {
 }
 SMOE_VECTOR_CLONES void scale_row(double* values, int64_t count, double factor) {
   scale_loop(values, count, factor);
+}
+SMOE_VECTOR_CLONES void scale_into(const float* source, float* target, int64_t count, float factor) {
+  scale_into_loop(source, target, count, factor);
+}
+SMOE_VECTOR_CLONES void scale_into(const double* source, double* target, int64_t count, double factor) {
+  scale_into_loop(source, target, count, factor);
 }
 SMOE_VECTOR_CLONES void rotate_head(const float* source, float* target, const float* cos, const float* sin,
                                     int64_t half, float scale, float turn) {

@@ -28,6 +28,10 @@ double dot_product(const double* left, const double* right, int64_t count);
 void scale_row(float* values, int64_t count, float factor);
 void scale_row(double* values, int64_t count, double factor);
 
+// target <- factor * source.
+void scale_into(const float* source, float* target, int64_t count, float factor);
+void scale_into(const double* source, double* target, int64_t count, double factor);
+
 // The pairs (i, i + half) of a head rotated by their angles, and scaled:
 //   target[i]        = scale * (source[i] * cos[i] - source[i + half] * sin[i])
 //   target[i + half] = scale * (source[i + half] * cos[i] + source[i] * sin[i])

@@ -28,7 +28,7 @@ SMOE_INLINE double exponentiate(Scalar* logits, int64_t count, Scalar maximum) {
     Scalar sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < size; ++i) {
-      block[i] = exponential(block[i] - maximum);
+      block[i] = bounded_exponential(block[i] - maximum);
       sum += block[i];
     }
     total += static_cast<double>(sum);
@@ -65,7 +65,7 @@ SMOE_INLINE SoftmaxSum sum_of_softmax(const Scalar* logits, int64_t count) {
     const int64_t size = std::min(kBlock, count - begin);
     Scalar sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < size; ++i) sum += exponential(block[i] - maximum);
+    for (int64_t i = 0; i < size; ++i) sum += bounded_exponential(block[i] - maximum);
     total += static_cast<double>(sum);
   }
   return {static_cast<double>(maximum), total};

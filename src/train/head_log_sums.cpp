@@ -13,9 +13,10 @@
 namespace smoe {
 namespace {
 
-// A tile of logits is 512 KB, so that it is still in a core's second cache when it is summed.
-constexpr int64_t kTileTokens = 128;
-constexpr int64_t kTileWords = 1024;
+// A tile of logits is 512 KB, so that it is still in a core's second cache when it is summed, as are the weights
+// of its words for the next tokens.
+constexpr int64_t kTileTokens = 256;
+constexpr int64_t kTileWords = 512;
 
 struct Pieces {
   at::Tensor maximum_PN;  // float64, of a piece's logits
