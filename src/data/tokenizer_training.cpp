@@ -130,6 +130,13 @@ std::unordered_map<std::string, std::string> trainer_arguments(const TokenizerTr
   return arguments;
 }
 
+std::string remedy(const std::string& problem) {
+  return problem.find("required_chars") != std::string::npos
+             ? "Each character of the text has a token of its own: a larger vocabulary or a lower character "
+               "coverage (--character-coverage) helps"
+             : "A smaller vocabulary or more text helps";
+}
+
 }  // namespace
 
 TokenizerTrainingResult train_sentencepiece(const DocumentSource& documents,
@@ -153,10 +160,9 @@ TokenizerTrainingResult train_sentencepiece(const DocumentSource& documents,
                format_bytes(static_cast<double>(result.sampled_bytes)));
   const auto status =
       sentencepiece::SentencePieceTrainer::Train(trainer_arguments(options), &sentences, &result.model);
-  SMOE_CHECK(
-      DataError, status.ok() && !result.model.empty(),
-      "training a vocabulary of {} on {} bytes of text failed: {}. A smaller vocabulary or more text helps",
-      options.vocab_size, result.sampled_bytes, status.ToString());
+  SMOE_CHECK(DataError, status.ok() && !result.model.empty(),
+             "training a vocabulary of {} on {} bytes of text failed: {}. {}", options.vocab_size,
+             result.sampled_bytes, status.ToString(), remedy(status.ToString()));
   return result;
 }
 

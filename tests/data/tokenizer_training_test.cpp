@@ -129,6 +129,10 @@ TEST(TokenizerTraining, WhatCannotBeMetIsSaidWithTheRemedy) {
   options.vocab_size = 5000;
   EXPECT_THAT(error_of<DataError>({"much too little text"}, options),
               testing::AllOf(HasSubstr("5000"), HasSubstr("smaller vocabulary or more text")));
+  options.vocab_size = 270;
+  EXPECT_THAT(
+      error_of<DataError>({"a text of more than eleven characters: bdfgjk"}, options),
+      testing::AllOf(HasSubstr("larger vocabulary"), testing::Not(HasSubstr("smaller vocabulary or"))));
   EXPECT_THAT(error_of<DataError>({}, options), HasSubstr("no text"));
   options.special_tokens = {"<a>", "<a>"};
   EXPECT_THAT(error_of<ConfigError>({"text"}, options), HasSubstr("given twice"));
