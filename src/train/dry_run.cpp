@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "run_estimates.h"
+#include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/progress.h"
 #include "smoe/data/tokenizer.h"
@@ -88,8 +89,8 @@ std::string describe_job(const TrainConfig& config, const LaunchInfo& launch, at
   const int64_t fewest = config.batch_size / launch.world_size;
   const int64_t rows = std::min(config.micro_batch_size, most);
   std::string text = fmt::format(
-      "processes       {}, {} of them on this node; {} sequences of a step each, {} at a time; device {}, {} "
-      "CPU threads each\n",
+      "processes       {}, {} of them on this node; {} sequences of a step each, {} at a time; device {}, "
+      "CPU threads each: {}\n",
       launch.world_size, launch.local_world_size,
       most == fewest ? std::to_string(most) : fmt::format("{} or {}", fewest, most), rows, device.str(),
       at::get_num_threads());
@@ -99,6 +100,13 @@ std::string describe_job(const TrainConfig& config, const LaunchInfo& launch, at
         "those "
         "with {}\n",
         config.batch_size, launch.world_size, fewest, most);
+  }
+  const int64_t threads = launch.local_world_size * at::get_num_threads();
+  if (device.is_cpu() && threads > available_cores()) {
+    text += fmt::format(
+        "note            the {} processes of this node run {} threads on {} cores, so that the time below is "
+        "too short; lower num_threads or start fewer\n",
+        launch.local_world_size, threads, available_cores());
   }
   return text;
 }

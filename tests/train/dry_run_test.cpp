@@ -225,7 +225,10 @@ TEST(DryRunOfAJob, SaysHowAStepIsCutUp) {
                     HasSubstr("batch_size 4 is no multiple of 3 processes"),
                     HasSubstr("in each of 3 processes: zero_stage 1, shards over 3")));
   const int64_t threads = std::max<int64_t>(available_cores() / 3, 1);
-  EXPECT_THAT(text, HasSubstr(fmt::format("{} CPU threads each", threads)));
+  EXPECT_THAT(text, HasSubstr(fmt::format("CPU threads each: {}\n", threads)));
+  config.num_threads = available_cores();
+  EXPECT_THAT(describe_run(config, fast()),
+              HasSubstr(fmt::format("run {} threads on {} cores", 3 * available_cores(), available_cores())));
 }
 
 TEST(DryRunOfAJob, TakesShardGroupsForNothingWhereNothingIsSharedOut) {
