@@ -12,6 +12,7 @@
 #include "smoe/model/device.h"
 #include "smoe/model/parameter_counts.h"
 #include "smoe/routing/budgets.h"
+#include "stock_decoder.h"
 
 namespace smoe {
 namespace {
@@ -118,8 +119,8 @@ class DecodeBench {
     }
   }
 
-  template <class AfterTurn>
-  Turns take_turns(TokenRun& run, int64_t num_turns, int64_t tokens_a_turn, TokenRun& dense,
+  template <class Run, class AfterTurn>
+  Turns take_turns(Run& run, int64_t num_turns, int64_t tokens_a_turn, TokenRun& dense,
                    const AfterTurn& after_turn) {
     Turns turns;
     for (int64_t turn = 0; turn < num_turns; ++turn) {
@@ -179,6 +180,30 @@ class DecodeBench {
       fill_times(stepped, take_turns(stepped_run, num_turns(length), length, other, nothing));
       stepped.active_bytes = active_bytes(index, "resident");
       report_.rows.push_back(stepped);
+      if (batch == 1 && options_.stock) run_stock(index, stepped_run, other);
+    }
+  }
+
+  // The same decoding composed of LibTorch's operators.
+  void run_stock(int64_t index, TokenRun& stepped_run, TokenRun& dense_run) {
+    if (!StockDecoder::supports(options_.model)) {
+      progress_("this router has no composition of LibTorch's operators; left out");
+      return;
+    }
+    const int64_t length = options_.model.routing.segment_length;
+    for (const StockDecoding decoding :
+         {StockDecoding::kGatheredByToken, StockDecoding::kGathered, StockDecoding::kLooped}) {
+      StockDecoder stock(*stepped_, budgets_[static_cast<size_t>(index)], length, decoding);
+      stock.decode(length);
+      DecodeBenchRow row{.model = stock_decoding_name(decoding), .budget = budget_config(index).name};
+      row.segment_length = length;
+      double stepped_s = 0;
+      fill_times(row, take_turns(stock, num_turns(length), length, dense_run,
+                                 [&] { stepped_s += stepped_run.decode(length); }));
+      row.stepped_ms_per_token = 1e3 * stepped_s / real(row.num_tokens);
+      row.times_stepped = row.ms_per_token / row.stepped_ms_per_token;
+      row.active_bytes = active_bytes(index, "stock");
+      report_.rows.push_back(row);
     }
   }
 
@@ -186,15 +211,17 @@ class DecodeBench {
   double active_bytes(int64_t index, const std::string& kind) const {
     const LatencyHardware even{
         .memory_bandwidth = 1e9, .storage_bandwidth = 1e9, .weight_bits = 8, .kv_bits = 0};
-    const double resident_byte = real(value_bytes(options_.resident_encoding));
     if (kind == "dense") {
+      const double dense_byte = real(value_bytes(options_.resident_encoding));
       const auto budget = static_cast<size_t>(budgets_[static_cast<size_t>(index)]);
       const double parameters =
           real(count_parameters(options_.model, 1).budgets[budget].active_non_embedding);
-      return (parameters + real(options_.model.vocab_size * options_.model.dim)) * resident_byte;
+      return (parameters + real(options_.model.vocab_size * options_.model.dim)) * dense_byte;
     }
     const bool vanilla = kind == "vanilla";
-    const double expert_byte = kind == "resident" ? resident_byte : real(value_bytes(options_.encoding));
+    const double resident_byte = kind == "stock" ? 4.0 : real(value_bytes(options_.resident_encoding));
+    const double expert_byte =
+        kind == "resident" || kind == "stock" ? resident_byte : real(value_bytes(options_.encoding));
     const DecodeCosts costs =
         moe_costs(options_.model, budget_config(index).experts_per_layer, vanilla, even);
     const double layers = real(costs.num_moe_layers);

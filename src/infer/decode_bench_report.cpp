@@ -23,6 +23,7 @@ std::vector<std::string> cells_of(const DecodeBenchRow& row) {
   cells.push_back(fmt::format("{}", row.batch));
   cells.push_back(fmt::format("{:.2f}", row.ms_per_token));
   cells.push_back(fmt::format("{:.2f}", row.times_dense));
+  cells.push_back(row.times_stepped > 0 ? fmt::format("{:.2f}", row.times_stepped) : "");
   cells.push_back(row.batch == 1 ? fmt::format("{:.1f}", row.active_bytes / kMebibyte) : "");
   cells.push_back(row.batch == 1 ? fmt::format("{:.0f}", 100.0 * memory_share(row)) : "");
   if (!streamed) return cells;
@@ -47,8 +48,9 @@ nlohmann::ordered_json optional_json(const std::optional<T>& value) {
 }  // namespace
 
 std::string decode_bench_table(const DecodeBenchReport& report) {
-  Table table({"model", "budget", "S", "experts MiB", "rows", "ms/token", "x dense", "MiB active", "% memory",
-               "stall ms", "predicted", "bound", "hit %", "MiB/token", "disk MB/s", "predicted ms", "off %"});
+  Table table({"model", "budget", "S", "experts MiB", "rows", "ms/token", "x dense", "x stepped",
+               "MiB active", "% memory", "stall ms", "predicted", "bound", "hit %", "MiB/token", "disk MB/s",
+               "predicted ms", "off %"});
   std::string previous;
   for (const DecodeBenchRow& row : report.rows) {
     const std::string group = row.model + row.budget + (row.slot_bytes > 0 ? "s" : "");
@@ -74,6 +76,7 @@ std::string decode_bench_json_lines(const DecodeBenchReport& report) {
                                    {"ms_per_token", row.ms_per_token},
                                    {"dense_ms_per_token", row.dense_ms_per_token},
                                    {"times_dense", row.times_dense},
+                                   {"times_stepped", row.times_stepped},
                                    {"active_bytes", row.active_bytes},
                                    {"memory_bytes_per_s", row.memory_bytes_per_s},
                                    {"memory_share", memory_share(row)},

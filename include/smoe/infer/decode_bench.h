@@ -33,7 +33,7 @@ struct DecodeBenchOptions {
 };
 
 struct DecodeBenchRow {
-  std::string model;  // dense, stepped, vanilla; "stock gather" and "stock loop" of LibTorch's operators
+  std::string model;  // dense, stepped, vanilla, and "stock ..." composed of LibTorch's operators
   std::string budget;
   int64_t segment_length = 0;  // stepped only
   int64_t batch = 1;           // rows together
