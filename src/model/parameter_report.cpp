@@ -105,7 +105,7 @@ std::string compute_table(const ParameterCounts& counts, const ParameterReportOp
     const double estimate = 6.0 * static_cast<double>(budget.active_non_embedding);
     std::vector<std::string> row = {budget.name};
     for (const double flops : {forward, 2.0 * forward, 3.0 * forward, estimate}) {
-      row.push_back(fmt::format("{:.3f}", flops * 1e-9));
+      row.push_back(fmt::format("{:.4g}", flops * 1e-9));
     }
     if (has_total) {
       for (const double flops : {3.0 * forward, estimate})

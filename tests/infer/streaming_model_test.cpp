@@ -27,6 +27,7 @@ std::vector<at::Tensor> decode(const Model& model, int64_t budget, int64_t segme
   for (DecodeRow& row : rows) {
     row.budget = budget;
     row.routing.segment_length = segment_length;
+    row.routing.selector_position = model.config().routing.selector_position;
   }
   all.push_back(batch.prefill(prompts, rows, 512));
   for (int64_t step = 0; step < num_tokens; ++step) {
@@ -120,6 +121,21 @@ TEST(StreamingModel, EqualsTheResidentModelOnSeveralThreads) {
   at::set_num_threads(3);
   expect_equal(decode(streaming.model, 0, 4, 6), decode(packaged.model, 0, 4, 6), "3 threads");
   at::set_num_threads(num_threads);
+}
+
+// With a single row the choice comes before the dense layers of the token that begins a segment.
+TEST(StreamingModel, FollowsEverySelectorPositionAndHead) {
+  for (const SelectorPosition position : testing::kSelectorPositions) {
+    ModelConfig config = testing::tiny_config(Architecture::kSteppedMoe);
+    config.routing.selector_position = position;
+    config.routing.mask_head = {MaskHeadKind::kMlp, 10, true};
+    const PackagedModel packaged(config);
+    const StreamingModel streaming = open_streaming_model(packaged.options(8));
+    for (const size_t num_rows : {1, 2}) {
+      expect_equal(decode(streaming.model, 1, 4, 12, num_rows), decode(packaged.model, 1, 4, 12, num_rows),
+                   fmt::format("{}, {} rows", enum_to_name(position), num_rows));
+    }
+  }
 }
 
 TEST(StreamingModel, HoldsNoRoutedExpertsAmongItsParameters) {
