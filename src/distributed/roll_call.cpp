@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smoe/core/error.h"
+#include "without_trace.h"
 
 namespace smoe {
 namespace {
@@ -108,7 +109,18 @@ StorePointer follow(const StorePointer& store, const LaunchInfo& launch, millise
 }  // namespace
 
 StorePointer call_the_roll(const StorePointer& store, const LaunchInfo& launch, milliseconds timeout) {
-  return launch.rank == 0 ? lead(store, launch, timeout) : follow(store, launch, timeout);
+  try {
+    return launch.rank == 0 ? lead(store, launch, timeout) : follow(store, launch, timeout);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    // Rank 0, which usually holds the store, gives up a moment before the others do.
+    throw Error(fmt::format(
+        "rank {} of {}: the store of the job at {}:{} was lost while the processes met: {}. The log of {} "
+        "says why.",
+        launch.rank, launch.world_size, launch.main_address, launch.main_port,
+        without_stack_trace(error.what()), launch.launcher_holds_store ? "the launcher" : "rank 0"));
+  }
 }
 
 }  // namespace smoe

@@ -17,11 +17,13 @@ namespace smoe {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::Environment;
 using ::testing::HasSubstr;
 using testing::LoopbackJob;
+using ::testing::Not;
 
 constexpr double kTimeout = 6.0;
 constexpr double kLimit = 30.0;
@@ -269,6 +271,22 @@ TEST_F(Ranks, NameThoseThatNeverArrive) {
       variables, folder_ / "first.txt");
   EXPECT_EQ(first.wait(kLimit), 1);
   EXPECT_THAT(first.text(), HasSubstr("rank 1, 2 did not arrive within"));
+}
+
+TEST_F(Ranks, WhoeverComesLearnsWhoIsMissing) {
+  const std::vector<Environment> variables = testing::loopback_ranks(3);
+  std::vector<std::unique_ptr<testing::ChildProcess>> ranks;
+  for (const size_t rank : {0, 1}) {
+    ranks.push_back(std::make_unique<testing::ChildProcess>(
+        std::vector<std::string>{"/proc/self/exe", "--gtest_also_run_disabled_tests",
+                                 "--gtest_filter=DISABLED_Rank.Strings"},
+        variables[rank], folder_ / (std::to_string(rank) + ".txt")));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->wait(kLimit), 1);
+  EXPECT_THAT(ranks[0]->text(), HasSubstr("rank 0 of 3: rank 2 did not arrive within"));
+  EXPECT_THAT(ranks[1]->text(), AnyOf(HasSubstr("rank 1 of 3: rank 2 did not arrive within"),
+                                      HasSubstr("was lost while the processes met")));
+  EXPECT_THAT(ranks[1]->text(), Not(HasSubstr("frame #")));
 }
 
 // torchrun keeps its store over restarts, and agents of several nodes do not count restarts alike.
