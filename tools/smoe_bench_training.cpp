@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "smoe/bench/scaling_bench.h"
@@ -20,6 +21,7 @@ struct Arguments {
   std::vector<std::string> axes = {"k", "S", "E", "length", "batch", "threads"};
   std::string budget;
   bool only_library = false;
+  std::vector<std::string> stock;  // empty: all
   bool no_peak = false;
   std::filesystem::path json;
 
@@ -28,6 +30,11 @@ struct Arguments {
     options.config = smoe::read_config<smoe::BenchConfig>(config);
     options.repetitions = repetitions;
     if (only_library) options.stock.clear();
+    if (!stock.empty()) {
+      std::erase_if(options.stock, [this](smoe::StockExperts experts) {
+        return std::find(stock.begin(), stock.end(), smoe::stock_name(experts)) == stock.end();
+      });
+    }
     options.measure_peak = !no_peak;
     return options;
   }
@@ -88,6 +95,8 @@ std::vector<BenchCommand> add_training_benches(CLI::App& app) {
   };
   const auto add_stock_flag = [](const auto& added) {
     added.first->add_flag("--only-library", added.second->only_library, "leave the stock compositions out");
+    added.first->add_option("--stock", added.second->stock, "compositions to measure; default: all")
+        ->check(CLI::IsMember({"masked-dense", "gather-bmm", "grouped-mm"}));
   };
   add_stock_flag(add("train", "an optimizer step beside compositions of LibTorch's operators",
                      [](const Arguments& arguments) {

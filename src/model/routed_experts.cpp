@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "routed_experts_grouped.h"
@@ -217,11 +218,23 @@ at::Tensor routed_experts_grouped(const at::Tensor& x_ND, const ExpertWeights& w
                                        selected_QE, layout);
 }
 
+namespace {
+
+// Activations may always take as much as the weights, whose gradients and moments take several times that.
+int64_t kept_bytes_limit(const ExpertWeights& weights) {
+  const size_t weight_bytes =
+      weights.gate_EhD.nbytes() + weights.up_EhD.nbytes() + weights.down_EDh.nbytes();
+  return std::max(kMaxKeptExpertBytes, static_cast<int64_t>(weight_bytes));
+}
+
+}  // namespace
+
 at::Tensor routed_experts(const at::Tensor& x_ND, const ExpertWeights& weights, const at::Tensor& mask_QE,
                           const std::vector<TokenRange>& segments, MaskGradient gradient) {
   switch (gradient) {
     case MaskGradient::kSelected:
-      return routed_experts_sparse(x_ND, weights, mask_QE, segments);
+      check_arguments(x_ND, weights, mask_QE, segments);
+      return routed_experts_sparse(x_ND, weights, mask_QE, segments, kept_bytes_limit(weights));
     case MaskGradient::kAll:
       return routed_experts_masked_dense(x_ND, weights, mask_QE, segments);
   }
