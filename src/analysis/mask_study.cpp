@@ -102,19 +102,30 @@ void add_loads(BudgetMasks& budget) {
   budget.topic_load_GLE = at::stack(loads);
 }
 
-// Texts are independent of each other, their segments are not: the test compares one mean mask a text.
+bool has_one_topic(const TextMasks& text) {
+  return !text.topics.empty() &&
+         std::ranges::all_of(text.topics, [&](const std::string& topic) { return topic == text.topics[0]; });
+}
+
+// Texts are independent of each other, their segments are not: the test compares one mean mask a text. All
+// means are over equally many segments, since masks depend on the position too (the first token is the same
+// in all texts), and texts of one topic tend to be equally long: otherwise even masks that ignore the input
+// would pass.
 void compare_texts(BudgetMasks& budget, const MaskStudyOptions& options) {
-  std::vector<at::Tensor> means;
+  std::vector<at::Tensor> masks;
   std::vector<std::string> topics;
   for (const TextMasks& text : budget.texts) {
-    const bool has_one_topic = !text.topics.empty() && std::ranges::all_of(text.topics, [&](const auto& t) {
-      return t == text.topics[0];
-    });
-    if (!has_one_topic) continue;
-    means.push_back(text.mask_QLE.to(at::kDouble).mean(0));
+    if (!has_one_topic(text)) continue;
+    masks.push_back(text.mask_QLE.to(at::kDouble));
     topics.push_back(text.topics[0]);
+    const int64_t length = text.mask_QLE.size(0);
+    budget.compared_segments = masks.size() == 1 ? length : std::min(budget.compared_segments, length);
   }
-  if (means.size() < 2) return;
+  if (masks.size() < 2) return;
+  std::vector<at::Tensor> means;
+  for (const at::Tensor& mask_QLE : masks) {
+    means.push_back(mask_QLE.narrow(0, 0, budget.compared_segments).mean(0));
+  }
   const at::Tensor cosine = mask_cosine_QQ(at::stack(means));
   std::vector<std::string> known;
   const std::vector<int64_t> numbers = numbers_of(topics, known);
@@ -250,6 +261,7 @@ nlohmann::ordered_json to_json(const MaskStudy& study, const MaskStudyOptions& o
     nlohmann::ordered_json& entry = json["budgets"].emplace_back();
     entry = {{"name", budget.budget}, {"experts_per_layer", budget.experts_per_layer}};
     entry["between_texts"] = similarity_json(budget.between_texts);
+    entry["between_texts"]["compared_segments"] = budget.compared_segments;
     entry["between_texts"]["p_value"] = budget.p_value ? nlohmann::ordered_json(*budget.p_value) : nullptr;
     for (size_t i = 0; i < options.hit_rate_lengths.size(); ++i) {
       entry["hit_rates"].push_back(
@@ -286,7 +298,8 @@ std::string describe(const MaskStudy& study, const MaskStudyOptions& options) {
   }
   std::string text =
       table.to_terminal() +
-      "Cosine between the mean masks of texts with one topic each; p: permutation test over texts.\n";
+      "Cosine between the mean masks of texts with one topic each, over the first segments that all of them "
+      "have; p: permutation test over texts.\n";
   Table segments({"text", "budget", "segments", "within topics", "across"});
   for (const BudgetMasks& budget : study.budgets) {
     for (const TextMasks& one : budget.texts) {

@@ -141,6 +141,29 @@ TEST(MaskStudy, ComparesTextsOfOneTopicEach) {
   EXPECT_LE(*study.budgets[0].p_value, 0.25);
 }
 
+// Masks that depend on the position alone: texts of one topic are equally long here, and still alike by
+// chance only.
+TEST(MaskStudy, FindsNoTopicInRandomMasks) {
+  ModelConfig config = small_model().config();
+  config.routing.mask_source = MaskSource::kRandom;
+  Model model(config, at::kCPU);
+  model.initialize(1);
+  std::vector<TopicText> texts;
+  for (int i = 0; i < 4; ++i) {
+    texts.push_back({fmt::format("a{}", i), {{"a", "aaaaaaaaaaaa"}}});
+    texts.push_back({fmt::format("b{}", i), {{"b", "zyzyzyzyzyzyzyzyzyzyzyzy"}}});
+  }
+  MaskStudyOptions options;
+  options.budgets = {0};
+  options.segment_length = 4;
+  options.permutations = 199;
+  const BudgetMasks masks = study_masks(model, ByteTokenizer(), texts, options).budgets[0];
+  EXPECT_EQ(masks.compared_segments, 3);
+  EXPECT_NEAR(masks.between_texts.within, masks.between_texts.across, 1e-9);
+  ASSERT_TRUE(masks.p_value);
+  EXPECT_EQ(*masks.p_value, 1.0);
+}
+
 TEST(MaskStudy, DrawsHeatmaps) {
   if (std::system("command -v gnuplot >/dev/null") != 0) GTEST_SKIP() << "gnuplot is not installed";
   const Model model = small_model();

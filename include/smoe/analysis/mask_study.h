@@ -55,6 +55,7 @@ struct BudgetMasks {
   at::Tensor topic_load_GLE;        // the same among the segments of a topic
   // Between the mean masks of texts that have a single topic; no pairs if there are none.
   TopicSimilarity between_texts;
+  int64_t compared_segments = 0;  // from the start of each such text: the number of the shortest one
   std::optional<double> p_value;  // of between_texts; absent without pairs of both kinds
   std::vector<double> hit_rates;  // by hit_rate_lengths
 };
