@@ -1,7 +1,9 @@
 // Reads through io_uring: callers queue, one thread waits for completions and keeps the ring full.
 #include <liburing.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -10,12 +12,14 @@
 
 #include "expert_reader_backends.h"
 #include "smoe/core/error.h"
+#include "smoe/core/log.h"
 
 namespace smoe {
 namespace {
 
 // User data of the request that wakes the thread so that it ends.
 constexpr uint64_t kStop = ~uint64_t{0};
+constexpr std::chrono::milliseconds kLongestPause{128};
 
 class UringReader final : public BlockReader {
  public:
@@ -55,16 +59,32 @@ class UringReader final : public BlockReader {
     int64_t done = 0;
   };
 
+  // With the lock held. A kernel that is short of memory does not take entries, or not all; they would stay
+  // in the ring until the next ones come, for ever if nobody asks for more before these are read.
+  void submit() {
+    std::chrono::milliseconds pause{1};
+    while (::io_uring_sq_ready(&ring_) > 0) {
+      const int status = ::io_uring_submit(&ring_);
+      if (status > 0) continue;
+      SMOE_ASSERT(status == 0 || status == -EAGAIN || status == -EBUSY || status == -EINTR ||
+                  status == -ENOMEM);
+      if (pause == kLongestPause / 2) {
+        spdlog::warn("io_uring does not take reads: {}; trying again", std::strerror(-status));
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+
   void submit_stop() {
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
     ::io_uring_prep_nop(entry);
     ::io_uring_sqe_set_data64(entry, kStop);
-    ::io_uring_submit(&ring_);
+    submit();
   }
 
   // With the lock held.
   void submit_waiting() {
-    bool any = false;
     while (!waiting_.empty() && in_flight_.size() < depth_) {
       const Progress next = waiting_.front();
       waiting_.pop_front();
@@ -75,9 +95,8 @@ class UringReader final : public BlockReader {
                            static_cast<uint64_t>(next.read.offset + next.done));
       ::io_uring_sqe_set_data64(entry, next_id_);
       in_flight_.emplace(next_id_++, next);
-      any = true;
     }
-    if (any) ::io_uring_submit(&ring_);
+    submit();
   }
 
   void run() {

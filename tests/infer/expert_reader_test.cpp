@@ -1,8 +1,12 @@
 #include "smoe/infer/expert_reader.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +16,23 @@
 
 #include "infer/streaming_test_support.h"
 #include "smoe/core/error.h"
+
+namespace {
+
+std::atomic<int> refused_submits = 0;
+
+}  // namespace
+
+// Stands before liburing's: a kernel that is short of memory.
+extern "C" int io_uring_submit(struct io_uring* ring) {
+  if (refused_submits > 0) {
+    --refused_submits;
+    return -EAGAIN;
+  }
+  using Submit = int (*)(struct io_uring*);
+  static const auto submit = reinterpret_cast<Submit>(::dlsym(RTLD_NEXT, "io_uring_submit"));
+  return submit(ring);
+}
 
 namespace smoe {
 namespace {
@@ -44,6 +65,10 @@ struct Results {
       errors[ticket] = error;
       changed.notify_all();
     };
+  }
+  bool wait_for(size_t count, std::chrono::seconds limit) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, limit, [&] { return errors.size() >= count; });
   }
   void wait(size_t count) {
     std::unique_lock lock(mutex);
@@ -114,6 +139,22 @@ TEST_P(ReaderTest, NamesAFileThatIsNotThere) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("/nonexistent/experts.bin"));
   }
+}
+
+TEST(UringReader, ReadsWhatTheKernelDoesNotTakeAtOnce) {
+  const testing::TemporaryFolder folder;
+  const auto path = write_blocks(folder, 2);
+  const Memory memory(2);
+  Results results;
+  const auto reader = make_block_reader(path, {ExpertBackend::kIoUring, ExpertIo::kBuffered, 2, 3});
+  reader->set_completion(results.completion());
+  refused_submits = 3;
+  reader->start({{0, 0, kBlock, memory.data}});
+  EXPECT_TRUE(results.wait_for(1, std::chrono::seconds(10))) << "it was not asked for again";
+  EXPECT_EQ(refused_submits, 0) << "the reader does not submit through io_uring_submit";
+  reader->start({{1, kBlock, kBlock, memory.data + kBlock}});
+  results.wait(2);
+  EXPECT_EQ(results.errors, (std::map<uint64_t, int>{{0, 0}, {1, 0}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReaderTest, ::testing::ValuesIn(testing::kAllBackends),
