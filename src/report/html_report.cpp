@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <set>
 
 #include "html_parts.h"
 #include "mask_section.h"
@@ -21,18 +20,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The colour of a budget, the same in all charts; runs differ by dashes, and by colours where they all have
-// the same one budget.
+// The colour of a budget, the same in all charts; runs differ by dashes, and by colours where each has one
+// budget.
 struct Palette {
   bool colors_runs = false;
   std::vector<std::string> budgets;
 
   explicit Palette(const std::vector<RunData>& runs) {
-    std::set<std::string> names;
-    for (const RunData& run : runs) {
-      for (const auto& [budget, curve] : run.training_loss) names.insert(budget);
-    }
-    colors_runs = names.size() == 1;
+    colors_runs = std::ranges::all_of(runs, [](const RunData& run) { return run.training_loss.size() <= 1; });
   }
   size_t color(size_t run, const std::string& budget) {
     if (colors_runs) return run;
@@ -93,9 +88,12 @@ std::string run_difference_chart(const std::vector<RunData>& runs, Palette& pale
   std::vector<ChartSeries> series;
   for (size_t i = 1; i < runs.size(); ++i) {
     for (const auto& [budget, curve] : runs[i].training_loss) {
-      const auto first =
-          std::ranges::find(runs[0].training_loss, budget, [](const auto& pair) { return pair.first; });
-      if (first == runs[0].training_loss.end()) continue;
+      const BudgetCurves& all = runs[0].training_loss;
+      // Those with one budget are compared whatever it is called: the only one of a dense model is `dense`.
+      const auto first = palette.colors_runs
+                             ? all.begin()
+                             : std::ranges::find(all, budget, [](const auto& pair) { return pair.first; });
+      if (first == all.end()) continue;
       series.push_back({series_label(runs, runs[i], budget), difference_of(curve, first->second),
                         palette.color(i, budget), i});
     }

@@ -117,8 +117,13 @@ void plot_table(const SweepTable& table, const std::filesystem::path& out) {
                                     "set key outside right top\nset offsets graph 0.05, 0.05, 0.1, 0.1\n",
                                     num_panels);
   script += layout.has_axis ? fmt::format("set xlabel {}\n", gnuplot_quoted(layout.axis_label))
-                            : fmt::format("set xtics ({}) rotate by -25\n", layout.ticks);
-  write_gnuplot(out, script + panels + "unset multiplot\n", {900, 60 + 340 * num_panels});
+                            : fmt::format("set xtics ({}) rotate by -25\nset xrange [-0.5:{}.5]\n",
+                                          layout.ticks, table.rows.size() - 1);
+  // Names of rows hang below the panels.
+  size_t longest = 0;
+  for (const SweepTableRow& row : table.rows) longest = std::max(longest, row.name.size());
+  const int names_height = layout.has_axis ? 0 : 4 * static_cast<int>(std::min<size_t>(longest, 60));
+  write_gnuplot(out, script + panels + "unset multiplot\n", {900, 60 + (320 + names_height) * num_panels});
 }
 
 }  // namespace smoe
