@@ -43,7 +43,8 @@ count_instructions() {
   echo "== instructions of the kernels (callgrind)"
   valgrind --tool=callgrind --callgrind-out-file="$work/callgrind.out" -q "$bench" train configs/bench/tiny.yaml \
     --only-library --no-peak --repetitions 1 --threads 1 --set model.num_dense_layers=1 --set model.num_moe_layers=1 \
-    --set model.vocab_size=512 --set bench.sequences=1 --set bench.sequence_length=128 >"$work/valgrind.log" 2>&1 ||
+    --set model.vocab_size=512 --set model.dim=64 --set model.num_heads=1 --set model.num_kv_heads=1 \
+    --set bench.sequences=1 --set bench.sequence_length=64 >"$work/valgrind.log" 2>&1 ||
     { tail -20 "$work/valgrind.log" >&2; fail "smoe-bench under valgrind failed, see above"; }
   callgrind_annotate --threshold=100 "$work/callgrind.out" >"$work/callgrind.txt" ||
     fail "callgrind_annotate could not read what valgrind wrote"
