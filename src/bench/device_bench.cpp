@@ -91,9 +91,8 @@ ModelConfig model_of(const DeviceBenchOptions& options, Architecture architectur
 // One forward, loss and backward of the whole batch.
 void train_pass(const Model& model, const Batch& batch, int64_t budget) {
   const std::vector<int64_t> budgets(static_cast<size_t>(batch.num_rows()), budget);
-  const ModelInput input =
-      make_model_input(batch, model.config().routing.segment_length, budgets, model.device(),
-                       model.config().routing.selector_position);
+  const ModelInput input = make_model_input(batch, model.config().routing.segment_length, budgets,
+                                            model.device(), model.config().routing.selector_position);
   const ModelOutput output = model.forward(input);
   const at::Tensor weights_N =
       at::full({batch.tokens_BT.numel()}, 1.0 / static_cast<double>(batch.tokens_BT.numel()));

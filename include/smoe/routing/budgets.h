@@ -1,11 +1,11 @@
 // Active budgets: how many routed experts a MoE layer runs, by name, and their loss weights.
 #pragma once
 
-#include "smoe/core/config.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "smoe/core/config.h"
 
 namespace smoe {
 
