@@ -222,8 +222,7 @@ namespace {
 
 // Activations may always take as much as the weights, whose gradients and moments take several times that.
 int64_t kept_bytes_limit(const ExpertWeights& weights) {
-  const size_t weight_bytes =
-      weights.gate_EhD.nbytes() + weights.up_EhD.nbytes() + weights.down_EDh.nbytes();
+  const size_t weight_bytes = weights.gate_EhD.nbytes() + weights.up_EhD.nbytes() + weights.down_EDh.nbytes();
   return std::max(kMaxKeptExpertBytes, static_cast<int64_t>(weight_bytes));
 }
 

@@ -13,8 +13,8 @@
 namespace smoe {
 namespace {
 
-// A tile of logits is 512 KB, so that it is still in a core's second cache when it is summed, as are the weights
-// of its words for the next tokens.
+// A tile of logits is 512 KB, so that it is still in a core's second cache when it is summed, as are the
+// weights of its words for the next tokens.
 constexpr int64_t kTileTokens = 256;
 constexpr int64_t kTileWords = 512;
 

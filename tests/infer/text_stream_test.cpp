@@ -39,7 +39,8 @@ INSTANTIATE_TEST_SUITE_P(TextStream, GoldenTokenizers,
 TEST_P(GoldenTokenizers, StreamedTextEqualsTheTextOfAllIds) {
   const auto tokenizer = load_tokenizer(golden(GetParam()));
   const std::string text =
-      "Hello  world,   naïve café — 日本語 🙂👩‍🚀 e\xCC\x81\n\n\tdef f(x):\n        return x\n "
+      "Hello  world,   naïve café — 日本語 🙂👩‍🚀 e\xCC\x81\n\n\tdef f(x):\n        return "
+      "x\n "
       " "
       " "
       "trailing "

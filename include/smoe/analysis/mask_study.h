@@ -73,8 +73,8 @@ nlohmann::ordered_json to_json(const MaskStudy& study, const MaskStudyOptions& o
 // Tables for the terminal.
 std::string describe(const MaskStudy& study, const MaskStudyOptions& options);
 
-// Draws into `folder`, as `ending` says .svg or .png files: similarity-TEXT-BUDGET of each text with several topics,
-// load-BUDGET, topics-BUDGET and hit_rate. Throws what write_gnuplot throws.
+// Draws into `folder`, as `ending` says .svg or .png files: similarity-TEXT-BUDGET of each text with several
+// topics, load-BUDGET, topics-BUDGET and hit_rate. Throws what write_gnuplot throws.
 void plot_masks(const MaskStudy& study, const MaskStudyOptions& options, const std::filesystem::path& folder,
                 const std::string& ending = "svg");
 

@@ -58,8 +58,8 @@ std::string to_latex(const SweepTable& table, const std::string& reference);
 // One line a row, metric and budget: all values, for other programs.
 std::string to_csv(const SweepTable& table);
 
-// An .svg or .png with a panel a metric: against the axis if the sweep has one with numbers, else a group of points a
-// row. Throws what write_gnuplot throws.
+// An .svg or .png with a panel a metric: against the axis if the sweep has one with numbers, else a group of
+// points a row. Throws what write_gnuplot throws.
 void plot_table(const SweepTable& table, const std::filesystem::path& out);
 
 }  // namespace smoe
