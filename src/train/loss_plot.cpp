@@ -29,11 +29,13 @@ std::vector<double> smoothed(const std::vector<double>& values, double weight) {
 std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOptions& options) {
   std::string script = fmt::format(
       "set title {}\nset xlabel 'training tokens (each sequence once)'\n"
-      "set ylabel 'loss, nats per token'\nset grid lc rgb '#dddddd'\nset key outside right top\nset format x "
-      "'%.1s%c'\n",
+      "set ylabel 'loss, nats per token'\nset grid lc rgb '#dddddd'\nset key below Left reverse\n"
+      "set format x '%.1s%c'\n",
       gnuplot_quoted(options.title));
   std::string plots;
-  // A validation curve has the colour of its budget's training curve.
+  // A validation curve has the colour of its budget's training curve, and no entry of its own in the key,
+  // which long names of runs fill soon: one entry says what points are.
+  bool has_points = false;
   std::map<std::string, size_t> color_of;
   for (size_t i = 0; i < curves.size(); ++i) {
     const LossCurve& curve = curves[i];
@@ -44,10 +46,13 @@ std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOpti
     }
     script += "EOD\n";
     const std::string style = curve.is_validation ? "with points pt 7 ps 0.7" : "with lines lw 2";
-    plots += fmt::format("{}$curve{} using 1:2 {} lc rgb {} title {}",
-                         plots.empty() ? "plot " : ", \\\n     ", i, style, gnuplot_color(color),
-                         gnuplot_quoted(curve.label + (curve.is_validation ? " validation" : "")));
+    const std::string name = curve.is_validation ? "" : curve.label;
+    plots +=
+        fmt::format("{}$curve{} using 1:2 {} lc rgb {} {}", plots.empty() ? "plot " : ", \\\n     ", i, style,
+                    gnuplot_color(color), name.empty() ? "notitle" : "title " + gnuplot_quoted(name));
+    has_points = has_points || curve.is_validation;
   }
+  if (has_points) plots += ", \\\n     NaN with points pt 7 ps 0.7 lc rgb 'black' title 'points: validation'";
   return script + plots + "\n";
 }
 

@@ -202,7 +202,7 @@ TEST(LossPlot, ReadsCurvesPerBudget) {
   EXPECT_EQ(curves[2].losses, (std::vector<double>{5.0}));
   plot_losses({folder.path()}, {folder / "loss.svg", "a \"quoted\" title", 0.9});
   EXPECT_THAT(read_file(folder / "loss.svg"),
-              AllOf(HasSubstr("<svg"), HasSubstr("1B validation"), HasSubstr("quoted")));
+              AllOf(HasSubstr("<svg"), HasSubstr("points: validation"), HasSubstr("quoted")));
   plot_losses({folder.path()}, {folder / "loss.png", "title", 0.9});
   EXPECT_THAT(read_file(folder / "loss.png"), ::testing::StartsWith("\x89PNG"));
   try {
