@@ -81,9 +81,12 @@ std::string speed_table(const SpeedReport& report) {
          fmt::format("{:.2f}", median.core_s / reference.core_s),
          or_dash(flops, fmt::format("{:.2f}", cost_per_flop(report, row)))});
   }
-  std::string text =
-      fmt::format("{} threads; fp32 matmul peak in this run {:.1f} GFLOP/s by the wall, {:.1f} a core\n",
-                  report.num_threads, 1e-9 * report.peak.per_wall_s, 1e-9 * report.peak.per_core_s);
+  std::string text = fmt::format("{} threads", report.num_threads);
+  if (report.peak.per_core_s > 0) {
+    text += fmt::format("; fp32 matmul peak in this run {:.1f} GFLOP/s by the wall, {:.1f} a core",
+                        1e-9 * report.peak.per_wall_s, 1e-9 * report.peak.per_core_s);
+  }
+  text += "\n";
   text += table.to_terminal();
   for (const SpeedRow& row : report.rows) {
     if (!row.phase_s.empty()) text += phases_table(row);
