@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/files.h"
 #include "smoe/core/tool.h"
 #include "smoe/infer/decode_bench.h"
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
   std::vector<BenchCommand> benches = add_training_benches(app);
   benches.push_back(add_data_bench(app));
   benches.push_back(add_evaluation_bench(app));
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   for (const BenchCommand& bench : benches) {
     if (bench.command->parsed()) return smoe::run_tool(bench.run);
   }

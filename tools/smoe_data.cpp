@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "smoe/core/available_cores.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
@@ -271,6 +272,6 @@ int main(int argc, char** argv) {
     CLI::App* subcommand = app.add_subcommand(command.name, command.help);
     subcommand->callback([&body, run = command.add(*subcommand)] { body = run; });
   }
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool(body);
 }

@@ -1,6 +1,7 @@
 // smoe-eval: scores a checkpoint on benchmarks and text at every active budget, and compares two such runs.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
@@ -265,7 +266,7 @@ int main(int argc, char** argv) {
   compare_command->add_option("B", comparison.b, "results of another run")->required();
   compare_command->add_option("--budget-a", comparison.options.budget_a, "the budget of A; default: by name");
   compare_command->add_option("--budget-b", comparison.options.budget_b, "the budget of B; default: by name");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   if (compare_command->parsed()) return smoe::run_tool([&] { return compare(comparison); });
   return smoe::run_tool([&] { return run(arguments); });
 }

@@ -3,6 +3,7 @@
 // it with its checksums.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/tool.h"
 #include "smoe/infer/streaming_export.h"
 #include "smoe/infer/streaming_package.h"
@@ -88,7 +89,7 @@ int main(int argc, char** argv) {
   const CLI::App* streaming = add_streaming(app, arguments);
   CLI::App* verifying = app.add_subcommand("verify", "compares all of a package with its checksums");
   verifying->add_option("package", arguments.folder, "folder of the package")->required();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] {
     if (huggingface->parsed()) return export_huggingface(arguments);
     return streaming->parsed() ? export_streaming(arguments) : verify(arguments.folder);

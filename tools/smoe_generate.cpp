@@ -7,6 +7,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/tool.h"
 #include "smoe/infer/chat_dialogue.h"
@@ -357,6 +358,6 @@ int main(int argc, char** argv) {
   add_model_options(app, arguments);
   add_streaming_options(app, arguments);
   add_sampling_options(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] { return run(arguments); });
 }

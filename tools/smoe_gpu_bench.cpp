@@ -2,6 +2,7 @@
 // GPU.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/bench/device_bench.h"
 #include "smoe/core/files.h"
 #include "smoe/core/tool.h"
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
                  "of the GPU in this type, for the MFU; 0: leave it out")
       ->capture_default_str();
   app.add_option("--json", json, "file that receives the rows");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     options.device = smoe::resolve_device(device);

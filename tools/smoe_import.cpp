@@ -2,6 +2,7 @@
 // the start of a MoE model out of a dense checkpoint.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/tool.h"
 #include "smoe/interchange/command_line.h"
 #include "smoe/interchange/huggingface.h"
@@ -85,7 +86,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   const CLI::App* huggingface = add_huggingface(app, arguments);
   add_upcycle(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] {
     const smoe::InterchangeSummary summary =
         huggingface->parsed() ? run_huggingface(arguments) : run_upcycle(arguments);

@@ -2,6 +2,7 @@
 // implementations can be compared.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/analysis/mask_study.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
@@ -150,7 +151,7 @@ int main(int argc, char** argv) {
   CLI::App* checkpoint_command = app.add_subcommand(
       "checkpoint", "verifies the checksums and lists step, config hash, budgets and tensors");
   checkpoint_command->add_option("folder", folder, "checkpoint or run folder")->required();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     if (logits_command->parsed()) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/log.h"
 #include "smoe/core/tool.h"
@@ -101,6 +102,6 @@ int main(int argc, char** argv) {
   add_files(app, arguments);
   add_endpoint(app, arguments.options);
   add_scoring(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] { return run(arguments); });
 }

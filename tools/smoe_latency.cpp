@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <fstream>
 
+#include "command_line.h"
 #include "smoe/core/files.h"
 #include "smoe/core/table.h"
 #include "smoe/core/tool.h"
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--plot-tokens", plot.decode_tokens, "length of the panel over hit rates")
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     if (!dense_sizes.empty()) options.dense_sizes.clear();

@@ -1,6 +1,7 @@
 // smoe-params: parameters, FLOPs and memory of a config, without allocating the model.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/tool.h"
 #include "smoe/model/parameter_report.h"
 
@@ -35,7 +36,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", json, "exact numbers as JSON");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     options.title = source.file.string();

@@ -1,6 +1,7 @@
 // smoe-plot: draws the loss per budget of training runs as an SVG or PNG.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/tool.h"
 #include "smoe/train/loss_plot.h"
@@ -15,7 +16,7 @@ int main(int argc, char** argv) {
   app.add_option("--smoothing", options.smoothing, "weight of the past in the average of the training loss")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 0.999));
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     smoe::plot_losses(runs, options);

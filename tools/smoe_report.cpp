@@ -1,6 +1,7 @@
 // smoe-report: one self-contained HTML page about one or several runs.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/log.h"
@@ -25,7 +26,7 @@ int main(int argc, char** argv) {
   app.add_option("--smoothing", smoothing, "weight of the past in the training loss")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 0.999));
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] {
     smoe::initialize_logging("auto");
     smoe::prepare_output_file(out);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/tool.h"
 #include "smoe/infer/streaming_model.h"
@@ -167,6 +168,6 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_model_options(app, arguments);
   add_server_options(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] { return run(arguments); });
 }

@@ -1,6 +1,7 @@
 // smoe-sweep: runs ablations: a base config, what is varied over it, and tables of the results.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
 #include "smoe/core/gnuplot.h"
@@ -124,7 +125,7 @@ int main(int argc, char** argv) {
   status_command->add_option("--jobs", arguments.run.jobs, "runs at a time, for the estimate")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     smoe::initialize_logging("auto");

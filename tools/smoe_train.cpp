@@ -1,6 +1,7 @@
 // smoe-train: pre-trains or fine-tunes a model from a YAML config.
 #include <CLI/CLI.hpp>
 
+#include "command_line.h"
 #include "smoe/core/log.h"
 #include "smoe/core/tool.h"
 #include "smoe/train/dry_run.h"
@@ -57,7 +58,7 @@ int main(int argc, char** argv) {
                  "for --dry-run: speed that the expected time is computed with, as training lines print it")
       ->check(CLI::PositiveNumber);
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or auto")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
 
   return smoe::run_tool([&] {
     smoe::initialize_logging(log_level);

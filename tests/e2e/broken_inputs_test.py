@@ -167,6 +167,8 @@ CASES = [
     ("budget above experts", train_with("experts_per_layer: 4", "experts_per_layer: 9"), CONFIG_ERROR, ["experts_per_layer", "num_experts"]),
     ("missing include", train_with("model:", "include: nowhere.yaml\nmodel:"), CONFIG_ERROR, ["nowhere.yaml"]),
     ("missing config", lambda folder: ["smoe-train", "nothing.yaml"], CONFIG_ERROR, ["nothing.yaml"]),
+    ("unknown option", lambda folder: ["smoe-train", "config.yaml", "--resum"], CONFIG_ERROR, ["--resum"]),
+    ("value that is no number", lambda folder: ["smoe-eval", "--checkpoint", "run", "--limit", "many"], CONFIG_ERROR, ["--limit", "many"]),
     ("bad override", lambda folder: ["smoe-train", "config.yaml", "--set", "optimizer.learning_rat=1"], CONFIG_ERROR, ["learning_rat", "learning_rate"]),
     ("missing tokenizer", train_with("tokenizer.model", "nothing.model"), DATA_ERROR, ["nothing.model"]),
     ("missing store", train_with("path: tokens", "path: nothing"), DATA_ERROR, ["nothing"]),
