@@ -18,6 +18,7 @@
 #include "smoe/infer/streaming_model.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/device.h"
+#include "streaming_arguments.h"
 
 namespace {
 
@@ -40,10 +41,7 @@ struct Arguments {
   bool json = false;
   smoe::GenerationRequest request;
   smoe::SessionLimits limits;
-  std::string streaming;  // a package, instead of a checkpoint
-  std::string memory_limit;
-  std::string expert_backend = "io_uring";
-  std::vector<std::string> expert_options;
+  smoe::StreamingArguments streaming;
 };
 
 void add_prompt_options(CLI::App& app, Arguments& arguments) {
@@ -87,24 +85,6 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--batch-rows", arguments.limits.max_rows, "answers computed at the same time")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-}
-
-void add_streaming_options(CLI::App& app, Arguments& arguments) {
-  auto* streaming =
-      app.add_option("--streaming", arguments.streaming,
-                     "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
-  app.add_option("--memory-limit", arguments.memory_limit,
-                 "memory for routed experts, for example 256MiB; needed with --streaming")
-      ->needs(streaming);
-  app.add_option("--expert-backend", arguments.expert_backend, "how experts are read")
-      ->needs(streaming)
-      ->capture_default_str()
-      ->check(CLI::IsMember({"io_uring", "threads", "mmap"}));
-  app.add_option("--expert-option", arguments.expert_options,
-                 "further settings of the store: io=buffered, eviction=decayed_frequency, max_retries=5 ...")
-      ->needs(streaming)
-      ->take_all()
-      ->expected(1);
 }
 
 void add_sampling_options(CLI::App& app, Arguments& arguments) {
@@ -259,23 +239,19 @@ struct LoadedModel {
 };
 
 LoadedModel load(const Arguments& arguments) {
-  SMOE_CHECK(ConfigError, arguments.checkpoint.empty() != arguments.streaming.empty(),
+  SMOE_CHECK(ConfigError, arguments.checkpoint.empty() != arguments.streaming.package.empty(),
              "give either --checkpoint or --streaming, not {}",
              arguments.checkpoint.empty() ? "neither" : "both");
-  if (arguments.streaming.empty()) {
+  if (arguments.streaming.package.empty()) {
     const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
     return {checkpoint, smoe::load_model(checkpoint, smoe::resolve_device(arguments.device)), nullptr};
   }
   SMOE_CHECK(ConfigError, arguments.device == "cpu", "--device {}: streamed experts run on the cpu only",
              arguments.device);
-  SMOE_CHECK(ConfigError, !arguments.memory_limit.empty(),
-             "--streaming needs --memory-limit: memory for routed experts, for example 256MiB");
-  std::vector<std::string> overrides = {"backend=" + arguments.expert_backend};
-  overrides.insert(overrides.end(), arguments.expert_options.begin(), arguments.expert_options.end());
+  const smoe::StreamingArguments& options = arguments.streaming;
   auto streaming =
-      smoe::open_streaming_model({arguments.streaming, smoe::parse_byte_count(arguments.memory_limit),
-                                  smoe::read_config<smoe::ExpertStoreConfig>({{}, overrides})});
-  return {arguments.streaming, std::move(streaming.model), std::move(streaming.experts)};
+      smoe::open_streaming_model({options.package, options.memory_limit_bytes(), options.store_config()});
+  return {options.package, std::move(streaming.model), std::move(streaming.experts)};
 }
 
 void print_stats(const smoe::Generator& generator, const LoadedModel& loaded) {
@@ -356,7 +332,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_prompt_options(app, arguments);
   add_model_options(app, arguments);
-  add_streaming_options(app, arguments);
+  arguments.streaming.add_to(app);
   add_sampling_options(app, arguments);
   if (const auto status = smoe::parse_command_line(app, argc, argv)) return *status;
   return smoe::run_tool([&] { return run(arguments); });

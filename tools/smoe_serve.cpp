@@ -12,15 +12,14 @@
 #include "smoe/infer/streaming_model.h"
 #include "smoe/model/device.h"
 #include "smoe/serve/server.h"
+#include "streaming_arguments.h"
 
 namespace {
 
 struct Arguments {
   smoe::ModelSource source;
   smoe::ServerOptions server;
-  std::string memory_limit;
-  std::string expert_backend = "io_uring";
-  std::vector<std::string> expert_options;
+  smoe::StreamingArguments streaming;
   std::string api_key_variable;
   int64_t num_threads = 0;
   double grace_s = 30;
@@ -31,21 +30,7 @@ void add_model_options(CLI::App& app, Arguments& arguments) {
   smoe::ModelSource& source = arguments.source;
   app.add_option("--checkpoint", source.checkpoint,
                  "checkpoint folder, or run folder for its newest checkpoint");
-  auto* streaming =
-      app.add_option("--streaming", source.package,
-                     "package of smoe-export streaming, instead of --checkpoint: experts are read from disk");
-  app.add_option("--memory-limit", arguments.memory_limit,
-                 "memory for routed experts, for example 256MiB; needed with --streaming")
-      ->needs(streaming);
-  app.add_option("--expert-backend", arguments.expert_backend, "how experts are read")
-      ->needs(streaming)
-      ->capture_default_str()
-      ->check(CLI::IsMember({"io_uring", "threads", "mmap"}));
-  app.add_option("--expert-option", arguments.expert_options,
-                 "further settings of the store: io=buffered, eviction=decayed_frequency, max_retries=5 ...")
-      ->needs(streaming)
-      ->take_all()
-      ->expected(1);
+  arguments.streaming.add_to(app);
   app.add_option("--name", source.name,
                  "models are called NAME (default budget) and NAME-BUDGET; default: smoe");
   app.add_option("--budget", source.default_budget, "name or k of the default budget; default: the largest");
@@ -106,13 +91,10 @@ void add_server_options(CLI::App& app, Arguments& arguments) {
 }
 
 void complete(Arguments& arguments) {
-  if (!arguments.source.package.empty()) {
-    SMOE_CHECK(ConfigError, !arguments.memory_limit.empty(),
-               "--streaming needs --memory-limit: memory for routed experts, for example 256MiB");
-    std::vector<std::string> overrides = {"backend=" + arguments.expert_backend};
-    overrides.insert(overrides.end(), arguments.expert_options.begin(), arguments.expert_options.end());
-    arguments.source.memory_limit = smoe::parse_byte_count(arguments.memory_limit);
-    arguments.source.store = smoe::read_config<smoe::ExpertStoreConfig>({{}, overrides});
+  if (!arguments.streaming.package.empty()) {
+    arguments.source.package = arguments.streaming.package;
+    arguments.source.memory_limit = arguments.streaming.memory_limit_bytes();
+    arguments.source.store = arguments.streaming.store_config();
   }
   if (!arguments.api_key_variable.empty()) {
     const char* key = std::getenv(arguments.api_key_variable.c_str());
