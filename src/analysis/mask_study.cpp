@@ -28,15 +28,16 @@ EncodedText encode(const Tokenizer& tokenizer, const TopicText& text, int64_t ma
     encoded.tokens.push_back(*end);
     encoded.topics.push_back(text.parts.front().topic);
   }
+  size_t last_part_begin = 0;
   for (const TopicText::Part& part : text.parts) {
+    last_part_begin = encoded.tokens.size();
     for (const int32_t id : tokenizer.encode(part.text)) {
       encoded.tokens.push_back(id);
       encoded.topics.push_back(part.topic);
     }
   }
   const size_t length = std::min(encoded.tokens.size(), static_cast<size_t>(max_tokens));
-  const size_t last_part = tokenizer.encode(text.parts.back().text).size();
-  if (text.parts.size() > 1 && length + last_part <= encoded.tokens.size()) {
+  if (text.parts.size() > 1 && length <= last_part_begin) {
     SPDLOG_WARN(
         "text `{}`: cut after {} of {} tokens, so that its last part is missing; make shorter texts "
         "(tools/make_mask_cases.py --characters) or raise --max-tokens",

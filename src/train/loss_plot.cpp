@@ -46,10 +46,9 @@ std::string make_script(const std::vector<LossCurve>& curves, const LossPlotOpti
     }
     script += "EOD\n";
     const std::string style = curve.is_validation ? "with points pt 7 ps 0.7" : "with lines lw 2";
-    const std::string name = curve.is_validation ? "" : curve.label;
-    plots +=
-        fmt::format("{}$curve{} using 1:2 {} lc rgb {} {}", plots.empty() ? "plot " : ", \\\n     ", i, style,
-                    gnuplot_color(color), name.empty() ? "notitle" : "title " + gnuplot_quoted(name));
+    const std::string title = curve.is_validation ? "notitle" : "title " + gnuplot_quoted(curve.label);
+    plots += fmt::format("{}$curve{} using 1:2 {} lc rgb {} {}", plots.empty() ? "plot " : ", \\\n     ", i,
+                         style, gnuplot_color(color), title);
     has_points = has_points || curve.is_validation;
   }
   if (has_points) plots += ", \\\n     NaN with points pt 7 ps 0.7 lc rgb 'black' title 'points: validation'";
