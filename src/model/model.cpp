@@ -62,6 +62,11 @@ SegmentMap routed_segments(const SegmentMap& segments, std::vector<int64_t>& ind
 
 }  // namespace
 
+bool dense_states_are_shared(const ModelConfig& config) {
+  if (config.architecture == Architecture::kDense) return false;
+  return config.architecture == Architecture::kVanillaMoe || config.size_embedding != SizeEmbedding::kInput;
+}
+
 Model::Implementation::Implementation(const ModelConfig& model_config, at::Device model_device,
                                       at::ScalarType dtype, ExpertPlacement expert_placement)
     : config(model_config), device(model_device), placement(expert_placement) {
@@ -122,6 +127,8 @@ void Model::Implementation::check_input(const ModelInput& input) const {
   }
   SMOE_ASSERT(input.shared_prefix == nullptr ||
               (input.cache == nullptr && input.shared_prefix->num_rows() == 1));
+  SMOE_ASSERT(!input.dense_states_BTD.defined() ||
+              (input.cache == nullptr && input.shared_prefix == nullptr));
 }
 
 int64_t Model::Implementation::experts_of_row(const ModelInput& input, int64_t row) const {
@@ -328,7 +335,8 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   if (self.runs_single_token(input)) return self.forward_single_token(input, controls);
   SMOE_ASSERT(self.placement == ExpertPlacement::kParameters || runs_listed(self.token_embedding_VD));
   const LayerContext context = self.make_context(input);
-  at::Tensor h_BTD = self.run_dense_layers(self.embed(input), context);
+  at::Tensor h_BTD = input.dense_states_BTD;
+  if (!h_BTD.defined()) h_BTD = self.run_dense_layers(self.embed(input), context);
   if (input.cache != nullptr) input.cache->append_states(h_BTD);
   ModelOutput output;
   if (self.config.architecture == Architecture::kSteppedMoe) {
@@ -341,6 +349,12 @@ ModelOutput Model::forward(const ModelInput& input, const SelectionControls& con
   }
   output.hidden_BTD = rms_norm(h_BTD, self.final_norm, self.config.norm_eps);
   return output;
+}
+
+at::Tensor Model::dense_states(const ModelInput& input) const {
+  const Implementation& self = *implementation_;
+  self.check_input(input);
+  return self.run_dense_layers(self.embed(input), self.make_context(input));
 }
 
 void Model::encode_weights(ExpertEncoding encoding) {

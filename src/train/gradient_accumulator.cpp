@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "shared_backbone.h"
 #include "smoe/core/error.h"
 #include "smoe/core/random.h"
 #include "smoe/model/in_place_gradients.h"
@@ -51,6 +52,7 @@ void sum_segment_load(Communicator& all, SegmentLoad& load) {
 
 // Sums of a step that stay on the device until its end: reading one back would make a GPU wait.
 struct GradientAccumulator::Totals {
+  std::optional<SharedBackbone> backbone;
   double denominator = 1.0;
   int64_t router_tokens = 0;               // tokens of all passes
   at::Tensor expert_share_LE;              // vanilla: share of the step's selections that each expert got
@@ -211,7 +213,8 @@ void GradientAccumulator::add_to_panels(const RoutingPlan& plan, const ModelInpu
 void GradientAccumulator::run_pass(const Batch& batch, const Pass& pass, const StepPosition& at,
                                    Totals& totals) {
   const Batch rows = slice_rows(batch, pass.begin, pass.count);
-  const ModelInput input = input_of(batch, pass, at);
+  ModelInput input = input_of(batch, pass, at);
+  input.dense_states_BTD = totals.backbone->states(model_, input, pass.replica);
   const SelectionControls controls = controls_of(pass, at);
   const ModelOutput output = model_.forward(input, controls);
   const at::Tensor hidden_ND = output.hidden_BTD.flatten(0, 1);
@@ -302,6 +305,7 @@ StepLosses GradientAccumulator::accumulate(const Batch& batch, const StepPositio
   losses.unique_targets = split.num_targets;
   losses.processed_tokens = split.num_tokens * sampler_.num_replicas();
   Totals totals;
+  totals.backbone.emplace(config_.model, sampler_.num_replicas());
   totals.denominator = static_cast<double>(losses.unique_targets * sampler_.num_replicas());
   totals.router_tokens = losses.processed_tokens;
   totals.loss = at::zeros({}, options);

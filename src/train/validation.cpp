@@ -98,12 +98,17 @@ int64_t Validation::first_segment(const ValidationData& data, const RankRange& r
 void Validation::run_rows(const Model& model, const Batch& rows, SelectionControls& controls, Tally& tally,
                           std::vector<double>& sums) const {
   at::Tensor smaller_QLE;
+  at::Tensor dense_states_BTD;
   int64_t num_segments = 0;
   for (size_t budget = 0; budget < sums.size(); ++budget) {
-    const ModelInput input = make_model_input(
+    ModelInput input = make_model_input(
         rows, config_.model.routing.segment_length,
         std::vector<int64_t>(static_cast<size_t>(rows.num_rows()), static_cast<int64_t>(budget)),
         model.device(), config_.model.routing.selector_position);
+    if (budget == 0 && sums.size() > 1 && dense_states_are_shared(config_.model)) {
+      dense_states_BTD = model.dense_states(input);
+    }
+    input.dense_states_BTD = dense_states_BTD;
     const ModelOutput output = model.forward(input, controls);
     sums[budget] += cross_entropy_sum(output, rows, model, config_.loss.head_chunk_tokens);
     if (!output.plan) continue;

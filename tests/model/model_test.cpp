@@ -190,6 +190,21 @@ TEST(SteppedModel, RouterOnlySizeEmbeddingLeavesTheBackboneShared) {
   EXPECT_FALSE(at::equal(low.plan->logits_QLE, high.plan->logits_QLE));
 }
 
+TEST(SteppedModel, ContinuesFromGivenDenseStatesWithTheSameBits) {
+  for (const SizeEmbedding kind : {SizeEmbedding::kNone, SizeEmbedding::kRouterOnly, SizeEmbedding::kInput}) {
+    ModelConfig config = tiny_config(Architecture::kSteppedMoe);
+    config.size_embedding = kind;
+    const Model model = tiny_model(config);
+    const at::Tensor tokens = random_tokens(2, kTokens, config.vocab_size, 12);
+    const at::NoGradGuard no_grad;
+    const at::Tensor states_of_first = model.dense_states(plain_input(tokens, config, 0));
+    ModelInput input = plain_input(tokens, config, 1);
+    const at::Tensor expected = model.forward(input).hidden_BTD;
+    input.dense_states_BTD = states_of_first;
+    EXPECT_EQ(at::equal(model.forward(input).hidden_BTD, expected), dense_states_are_shared(config));
+  }
+}
+
 TEST(SteppedModel, SelectedAndAllMaskGradientsGiveTheSameForward) {
   ModelConfig config = tiny_config(Architecture::kSteppedMoe);
   const at::Tensor tokens = random_tokens(2, kTokens, config.vocab_size, 13);

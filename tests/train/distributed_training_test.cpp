@@ -106,6 +106,12 @@ INSTANTIATE_TEST_SUITE_P(
               Architecture::kSteppedMoe,
               3,
               {zero(1), "model.routing.mask_source=random", "budget_sampling=cyclic"}},
+        Split{"SharedBackboneZero1OnThree",
+              Architecture::kSteppedMoe,
+              3,
+              {zero(1), "model.size_embedding=router_only"}},
+        Split{
+            "SharedBackboneZero2OnTwo", Architecture::kSteppedMoe, 2, {zero(2), "model.size_embedding=none"}},
         Split{"VanillaZero1OnThree", Architecture::kVanillaMoe, 3, {zero(1)}},
         Split{"VanillaZero2OnTwo", Architecture::kVanillaMoe, 2, {zero(2)}},
         Split{"RecomputedZero1OnTwo",

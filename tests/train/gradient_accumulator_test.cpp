@@ -120,9 +120,18 @@ TEST(GradientAccumulator, MicroBatchSizeChangesNoBalanceLoss) {
   }
 }
 
-// Batch replication as the paper writes it: the batch tiled once a budget, one forward, one mean.
-TEST(GradientAccumulator, SequentialReplicasEqualTheTiledBatch) {
+// Batch replication as the paper writes it: the batch tiled once a budget, one forward, one mean. Without a
+// size embedding at the input the replicas share what the dense layers compute.
+class ReplicaTest : public ::testing::TestWithParam<SizeEmbedding> {};
+
+INSTANTIATE_TEST_SUITE_P(GradientAccumulator, ReplicaTest,
+                         ::testing::Values(SizeEmbedding::kInput, SizeEmbedding::kRouterOnly,
+                                           SizeEmbedding::kNone),
+                         [](const auto& test) { return std::string(enum_to_name(test.param)); });
+
+TEST_P(ReplicaTest, SequentialReplicasEqualTheTiledBatch) {
   TrainConfig config = make_config(Architecture::kSteppedMoe, BudgetSampling::kReplicate, 2);
+  config.model.size_embedding = GetParam();
   config.loss.z_loss_weight = 0.0;
   const Batch batch = testing::random_batch(4, 10, 96, 6);
   const Gradients sequential = run_step(config, batch);

@@ -22,6 +22,10 @@
 
 namespace smoe {
 
+// True if all budgets see the same states behind the dense layers, so that these need to run only once for
+// them: a size embedding at the input is what tells them apart.
+bool dense_states_are_shared(const ModelConfig& config);
+
 // One micro-batch for the model.
 struct ModelInput {
   at::Tensor tokens_BT;              // int64 token ids in [0, V)
@@ -31,6 +35,9 @@ struct ModelInput {
   DocumentLengths document_lengths;  // causal attention inside these, instead of a mask; empty: none
   SegmentMap segments;               // routing segments; ignored by dense and vanilla models
   std::vector<int64_t> budget_of_row;  // [B] index into config.budgets; ignored by dense models
+  // Model::dense_states() of the same tokens, which then are not computed again; undefined: none. Not
+  // together with `cache` or `shared_prefix`.
+  at::Tensor dense_states_BTD;
 
   // Generation: the tokens continue those of the cache (positions and attention follow from it), and segments
   // with selector kCarriedSelector keep the experts of carried_mask_BLE [B, L, E], float32.
@@ -89,6 +96,9 @@ class Model {
   // both placements give the same bits. There, one token of one row that continues a cache takes a path of
   // its own: the same sums in another order, bound by reading the weights.
   ModelOutput forward(const ModelInput& input, const SelectionControls& controls = {}) const;
+
+  // What leaves the dense layers, which come first.
+  at::Tensor dense_states(const ModelInput& input) const;
 
   // Rounds all matrices to what `encoding` can hold, and keeps copies in that encoding, from which single
   // tokens are computed: twice (bf16) or four times (int8) as fast where reading weights is what takes the

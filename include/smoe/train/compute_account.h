@@ -13,8 +13,10 @@ struct BudgetCompute {
   double active = 0.0;  // N: active parameters without embeddings
   double tokens =
       0.0;  // T: tokens that the whole run trains at this budget (expected, where budgets are drawn)
-  double flops_6nt = 0.0;    // 6 N T
-  double flops_exact = 0.0;  // 3 x forward, with attention scores and output head
+  double flops_6nt = 0.0;  // 6 N T
+  // 3 x forward, with attention scores and output head. Dense layers that run once for all replicas of a
+  // sequence count for each of them: the cost of the model, not of the way it is run.
+  double flops_exact = 0.0;
 };
 
 struct ComputeAccount {
