@@ -12,6 +12,7 @@
 #include "smoe/eval/task_library.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/device.h"
+#include "smoe/model/segment_options.h"
 
 namespace {
 
@@ -236,6 +237,7 @@ int run(Arguments& arguments) {
   const std::filesystem::path checkpoint = smoe::resolve_checkpoint(arguments.checkpoint);
   complete_options(arguments, checkpoint);
   const smoe::Model model = smoe::load_model(checkpoint, smoe::resolve_device(arguments.device));
+  smoe::check_segment_options(model.config(), options.segment_length.has_value(), !arguments.routing.empty());
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
   options.budgets = smoe::parse_budgets(model.config(), arguments.budgets);
   options.max_length = arguments.max_length.value_or(

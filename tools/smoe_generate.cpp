@@ -18,6 +18,7 @@
 #include "smoe/infer/streaming_model.h"
 #include "smoe/model/checkpoint_reader.h"
 #include "smoe/model/device.h"
+#include "smoe/model/segment_options.h"
 #include "streaming_arguments.h"
 
 namespace {
@@ -286,6 +287,8 @@ int run(Arguments& arguments) {
   const smoe::Model& model = loaded.model;
   const auto tokenizer = smoe::load_tokenizer(smoe::checkpoint_tokenizer(checkpoint));
   const std::vector<int64_t> budgets = chosen_budgets(model.config(), arguments.budget);
+  smoe::check_segment_options(model.config(), arguments.segment_length.has_value(),
+                              arguments.routing != "auto");
 
   smoe::GenerationRequest& request = arguments.request;
   request.segment_length = arguments.segment_length.value_or(model.config().routing.segment_length);
@@ -309,7 +312,8 @@ int run(Arguments& arguments) {
   if (arguments.prompt) prompts.push_back(*arguments.prompt);
   if (!prompts.empty()) {
     const PromptEncoder encode = [&](const std::string& prompt) {
-      return arguments.chat ? dialogue({{"user", prompt}}).ids : smoe::encode_prompt(*tokenizer, prompt, bos);
+      if (!arguments.chat) return smoe::encode_prompt(*tokenizer, prompt, bos);
+      return dialogue({{"user", prompt}}).ids;
     };
     const int status = answer_prompts(
         arguments, make_requests(arguments, prompts, budgets, model.config(), encode), generator);

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "smoe/model/segment_options.h"
 #include "temporary_folder.h"
 
 namespace smoe {
@@ -13,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // The error of the default config with these overrides.
 std::string error_of(const std::vector<std::string>& overrides) {
@@ -129,6 +131,21 @@ TEST(ModelConfig, UnknownKeyIsNamedWithItsPlaceAndNearestKey) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("run.yaml:2:3"), HasSubstr("model.num_expert"), HasSubstr("num_experts")));
+  }
+}
+
+TEST(SegmentOptions, AreRefusedForModelsWithoutSegments) {
+  ModelConfig config;
+  config.architecture = Architecture::kSteppedMoe;
+  EXPECT_NO_THROW(check_segment_options(config, true, true));
+  for (const Architecture architecture : {Architecture::kDense, Architecture::kVanillaMoe}) {
+    config.architecture = architecture;
+    EXPECT_NO_THROW(check_segment_options(config, false, false));
+    const std::string name(enum_to_name(architecture));
+    EXPECT_THAT([&] { check_segment_options(config, true, false); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("--segment-length"), HasSubstr(name))));
+    EXPECT_THAT([&] { check_segment_options(config, false, true); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("--routing"), HasSubstr(name))));
   }
 }
 
