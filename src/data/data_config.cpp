@@ -23,6 +23,11 @@ void check_names(const std::vector<SourceConfig>& sources, const char* list, Con
 void validate(const DataConfig& config, ConfigProblems& problems) {
   check_names(config.train, "train", problems);
   check_names(config.validation, "validation", problems);
+  for (size_t i = 0; i < config.validation.size(); ++i) {
+    if (config.validation[i].name != "mean") continue;
+    problems.add_rule(fmt::format("validation.{}.name", i),
+                      "\"mean\" is the name of the mean over all sources in metrics; choose another one");
+  }
 }
 
 }  // namespace smoe

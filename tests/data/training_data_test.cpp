@@ -74,6 +74,9 @@ TEST(DataConfig, NamesOfSourcesAreGivenAndDifferWithinAList) {
   const auto none = [&] { read("validation: [{path: x}]"); };
   EXPECT_THAT(error_of<ConfigError>(none),
               ::testing::AllOf(::testing::HasSubstr("validation.0.name"), ::testing::HasSubstr("is empty")));
+  const auto mean = [&] { read("validation: [{name: mean, path: x}]"); };
+  EXPECT_THAT(error_of<ConfigError>(mean), ::testing::AllOf(::testing::HasSubstr("validation.0.name"),
+                                                            ::testing::HasSubstr("mean over all sources")));
 }
 
 TEST(TrainingData, CutsTheStreamIntoRowsWithShiftedTargets) {
