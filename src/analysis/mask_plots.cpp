@@ -19,6 +19,8 @@ std::string matrix_block(const at::Tensor& matrix) {
   return text + "EOD\n";
 }
 
+bool has_value(const std::optional<double>& rate) { return rate.has_value(); }
+
 // From white over blue to near black, which reads the same in grey and for people with colour-blindness.
 constexpr const char* kShades = "set palette defined (0 '#ffffff', 0.5 '#56a0d3', 1 '#08244a')\n";
 
@@ -95,13 +97,15 @@ void plot_masks(const MaskStudy& study, const MaskStudyOptions& options, const s
                   {1000, 360});
     plot_topics(budget, folder, ending);
   }
-  if (options.hit_rate_lengths.empty()) return;
+  // Budgets have rates at the same lengths, those that leave a text two segments.
+  if (study.budgets.empty() || std::ranges::none_of(study.budgets.front().hit_rates, has_value)) return;
   std::string blocks;
   std::string plots;
   for (size_t i = 0; i < study.budgets.size(); ++i) {
     blocks += fmt::format("$rates{} << EOD\n", i);
     for (size_t j = 0; j < options.hit_rate_lengths.size(); ++j) {
-      blocks += fmt::format("{} {}\n", options.hit_rate_lengths[j], study.budgets[i].hit_rates[j]);
+      const std::optional<double>& rate = study.budgets[i].hit_rates[j];
+      if (rate) blocks += fmt::format("{} {}\n", options.hit_rate_lengths[j], *rate);
     }
     blocks += "EOD\n";
     plots +=

@@ -135,8 +135,8 @@ void compare_texts(BudgetMasks& budget, const MaskStudyOptions& options) {
   budget.p_value = topic_p_value(cosine, numbers, options.permutations, options.seed);
 }
 
-double mean_hit_rate(const Model& model, const std::vector<EncodedText>& texts, int64_t budget,
-                     int64_t segment_length) {
+std::optional<double> mean_hit_rate(const Model& model, const std::vector<EncodedText>& texts, int64_t budget,
+                                    int64_t segment_length) {
   double sum = 0.0;
   double count = 0.0;
   for (const EncodedText& text : texts) {
@@ -147,7 +147,7 @@ double mean_hit_rate(const Model& model, const std::vector<EncodedText>& texts, 
     sum += pairs * neighbor_hit_rate(mask_QLE);
     count += pairs;
   }
-  return count == 0.0 ? 0.0 : sum / count;
+  return count == 0.0 ? std::nullopt : std::optional(sum / count);
 }
 
 double nesting_of(const BudgetMasks& smaller, const BudgetMasks& larger) {
@@ -265,8 +265,9 @@ nlohmann::ordered_json to_json(const MaskStudy& study, const MaskStudyOptions& o
     entry["between_texts"]["compared_segments"] = budget.compared_segments;
     entry["between_texts"]["p_value"] = budget.p_value ? nlohmann::ordered_json(*budget.p_value) : nullptr;
     for (size_t i = 0; i < options.hit_rate_lengths.size(); ++i) {
-      entry["hit_rates"].push_back(
-          {{"segment_length", options.hit_rate_lengths[i]}, {"hit_rate", budget.hit_rates[i]}});
+      const std::optional<double>& rate = budget.hit_rates[i];
+      entry["hit_rates"].push_back({{"segment_length", options.hit_rate_lengths[i]},
+                                    {"hit_rate", rate ? nlohmann::ordered_json(*rate) : nullptr}});
     }
     entry["load"] = matrix_json(budget.load_LE);
     for (size_t topic = 0; topic < budget.topics.size(); ++topic) {
@@ -294,7 +295,9 @@ std::string describe(const MaskStudy& study, const MaskStudyOptions& options) {
                                     between.within_pairs > 0 ? fmt::format("{:.3f}", between.within) : "-",
                                     between.across_pairs > 0 ? fmt::format("{:.3f}", between.across) : "-",
                                     budget.p_value ? fmt::format("{:.4f}", *budget.p_value) : "-"};
-    for (const double rate : budget.hit_rates) row.push_back(fmt::format("{:.3f}", rate));
+    for (const std::optional<double>& rate : budget.hit_rates) {
+      row.push_back(rate ? fmt::format("{:.3f}", *rate) : "-");
+    }
     table.add_row(row);
   }
   std::string text =

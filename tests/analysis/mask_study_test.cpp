@@ -101,7 +101,7 @@ TEST(MaskStudy, GivesEverySegmentTheTopicOfItsFirstToken) {
   MaskStudyOptions options;
   options.budgets = {0, 1};
   options.segment_length = 4;
-  options.hit_rate_lengths = {2, 4};
+  options.hit_rate_lengths = {2, 4, 16};
   const MaskStudy study = study_masks(model, ByteTokenizer(), texts, options);
   ASSERT_EQ(study.budgets.size(), 2U);
   EXPECT_THAT(study.budgets[0].texts[0].topics, ElementsAre("a", "a", "b", "b"));
@@ -116,6 +116,8 @@ TEST(MaskStudy, GivesEverySegmentTheTopicOfItsFirstToken) {
   const auto json = to_json(study, options);
   EXPECT_EQ(json["budgets"][0]["texts"][0]["cosine"].size(), 4U);
   EXPECT_EQ(json["budgets"][1]["hit_rates"][1]["segment_length"], 4);
+  EXPECT_TRUE(json["budgets"][1]["hit_rates"][1]["hit_rate"].is_number());
+  EXPECT_TRUE(json["budgets"][1]["hit_rates"][2]["hit_rate"].is_null()) << "one segment has no neighbour";
   EXPECT_THAT(describe(study, options), HasSubstr("case"));
   EXPECT_TRUE(json["budgets"][0]["between_texts"]["p_value"].is_null());
 }
@@ -171,7 +173,7 @@ TEST(MaskStudy, DrawsHeatmaps) {
   MaskStudyOptions options;
   options.budgets = {0};
   options.segment_length = 2;
-  options.hit_rate_lengths = {2, 4};
+  options.hit_rate_lengths = {2, 4, 64};
   plot_masks(study_masks(model, ByteTokenizer(), {{"my case", {{"a", "aaaaaa"}, {"b", "bbbbbb"}}}}, options),
              options, folder.path());
   for (const char* name : {"similarity-my_case-S.svg", "load-S.svg", "topics-S.svg", "hit_rate.svg"}) {

@@ -57,7 +57,8 @@ struct BudgetMasks {
   TopicSimilarity between_texts;
   int64_t compared_segments = 0;  // from the start of each such text: the number of the shortest one
   std::optional<double> p_value;  // of between_texts; absent without pairs of both kinds
-  std::vector<double> hit_rates;  // by hit_rate_lengths
+  // By hit_rate_lengths; absent where no text has a second segment.
+  std::vector<std::optional<double>> hit_rates;
 };
 
 struct MaskStudy {
