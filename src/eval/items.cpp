@@ -361,8 +361,9 @@ int64_t shots_of(const TaskConfig& task, std::optional<int64_t> requested) {
 std::vector<EvaluationItem> build_items(const TaskConfig& task, const ItemOptions& options) {
   const std::filesystem::path file = scored_file(task, options.data_folder);
   SMOE_CHECK(DataError, std::filesystem::is_regular_file(file),
-             "task {}: the data file {} does not exist; --data must name the folder that holds it", task.name,
-             file.string());
+             "task {}: the data file {} does not exist; the folder that holds it is --data of smoe-eval, "
+             "`evaluation.data` of a training run",
+             task.name, file.string());
   SMOE_CHECK(ConfigError, task.kind != TaskKind::kRollingText || options.num_shots == 0,
              "task {}: plain text takes no shots", task.name);
   ShotSource shots(task, options);
