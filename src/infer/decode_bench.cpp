@@ -52,7 +52,7 @@ Model random_model(const ModelConfig& config) {
       tensor.zero_();
     } else {
       const double range = std::sqrt(3.0 / real(tensor.size(-1)));
-      tensor.uniform_(-range, range);
+      tensor.copy_((2.0 * at::rand_like(tensor) - 1.0) * range);
     }
   }
   return model;
