@@ -121,12 +121,12 @@ TEST(Server, ShuttingDownFinishesOrEndsWhatRuns) {
       std::async(std::launch::async, [&] { return server.post("/v1/completions", endless_question(true)); });
   ASSERT_TRUE(eventually([&] { return server.metric("smoe_running_requests") == 1; }));
   std::future<Reply> brief =
-      std::async(std::launch::async, [&] { return server.post("/v1/completions", question("tiny", 300)); });
+      std::async(std::launch::async, [&] { return server.post("/v1/completions", question("tiny", 100)); });
   ASSERT_TRUE(eventually([&] {
     return server.metric("smoe_running_requests") == 2 ||
            brief.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }));
-  server.server().shutdown(1.0);
+  server.server().shutdown(2.0);
   EXPECT_EQ(brief.get().status, 200);
   EXPECT_THAT(endless.get().text, HasSubstr("shutting_down"));
   EXPECT_EQ(server.get("/health").status, -1);
