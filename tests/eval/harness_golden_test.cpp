@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "eval/eval_test_support.h"
@@ -73,7 +74,7 @@ TEST_F(HarnessGolden, TokenIdsAreTheSame) {
   }
 }
 
-TEST_F(HarnessGolden, SumsAgreeWithinOneTenThousandth) {
+TEST_F(HarnessGolden, SumsAgreeToTheRoundingOfFloat32) {
   int64_t truncated = 0;
   for (const auto& run : golden()["runs"]) {
     PairEncoder encoder(*tokenizer_, policy(run), max_length_);
@@ -91,7 +92,9 @@ TEST_F(HarnessGolden, SumsAgreeWithinOneTenThousandth) {
     }
     const auto scores = Scorer(model_, {}).score(requests, 0);
     for (size_t i = 0; i < scores.size(); ++i) {
-      EXPECT_NEAR(scores[i].sum, sums[i], 1e-4) << run["task"] << " request " << i;
+      // The harness adds up in float32: four units in the last place of the largest sums.
+      const double tolerance = std::max(1e-4, 4.8e-7 * std::abs(sums[i]));
+      EXPECT_NEAR(scores[i].sum, sums[i], tolerance) << run["task"] << " request " << i;
       EXPECT_EQ(scores[i].is_greedy, greedy[i]);
     }
     truncated += encoder.counts().truncated;
