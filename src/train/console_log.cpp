@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "smoe/core/progress.h"
@@ -14,6 +15,11 @@ void print_line(const std::string& line) {
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
+
+struct MetricValues {
+  std::string name;
+  std::vector<std::pair<std::string, double>> values;  // by budget
+};
 
 }  // namespace
 
@@ -45,24 +51,34 @@ std::string describe_validation(const ValidationReport& report) {
   return text;
 }
 
+std::string describe_evaluation(int64_t step, const std::map<std::string, double>& results,
+                                const std::vector<std::string>& budgets) {
+  // Results are sorted by name, so that those of a metric, which differ after the last slash, are neighbours.
+  std::vector<MetricValues> metrics;
+  for (const auto& [name, value] : results) {
+    const size_t slash = name.rfind('/');
+    const std::string metric = name.substr(0, slash);
+    if (metrics.empty() || metrics.back().name != metric) metrics.push_back({metric, {}});
+    metrics.back().values.emplace_back(slash == std::string::npos ? "" : name.substr(slash + 1), value);
+  }
+  const auto place = [&budgets](const std::pair<std::string, double>& value) {
+    return std::ranges::find(budgets, value.first) - budgets.begin();
+  };
+  std::string text;
+  for (MetricValues& metric : metrics) {
+    std::ranges::stable_sort(metric.values, {}, place);
+    text += fmt::format("{}step {}  evaluation  {}", text.empty() ? "" : "\n", step, metric.name);
+    for (const auto& [budget, value] : metric.values) text += fmt::format("  {} {:.4f}", budget, value);
+  }
+  return text;
+}
+
 void ConsoleLog::on_step(const StepReport& report) { print_line(describe_step(report)); }
 
 void ConsoleLog::on_validation(const ValidationReport& report) { print_line(describe_validation(report)); }
 
 void ConsoleLog::on_evaluation(int64_t step, const std::map<std::string, double>& results) {
-  // One line for the budgets of a metric: what stands before the last slash is the same.
-  std::string metric, text;
-  for (const auto& [name, value] : results) {
-    const size_t slash = name.rfind('/');
-    const std::string budget = slash == std::string::npos ? "" : name.substr(slash + 1);
-    if (text.empty() || name.substr(0, slash) != metric) {
-      if (!text.empty()) print_line(text);
-      metric = name.substr(0, slash);
-      text = fmt::format("step {}  evaluation  {}", step, metric);
-    }
-    text += fmt::format("  {} {:.4f}", budget, value);
-  }
-  if (!text.empty()) print_line(text);
+  if (!results.empty()) print_line(describe_evaluation(step, results, budgets_));
 }
 
 void ConsoleLog::on_rollback(const RollbackReport& report) {

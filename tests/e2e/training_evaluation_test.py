@@ -110,7 +110,7 @@ def check_training(folder):
         results = json.loads((folder / f"run/evaluation/step-{line['step']:08}.json").read_text())
         value = results["tasks"]["colours"]["metrics"]["acc"]["budgets"]["small"]["value"]
         assert value == line["results"]["colours/acc/small"]
-    assert "evaluation  colours/acc  large" in done.stdout, done.stdout
+    assert "evaluation  colours/acc  small" in done.stdout, done.stdout
     # The last evaluation is that of the checkpoint: smoe-eval finds the same numbers.
     done = run(folder, "smoe-eval", "--checkpoint", "run", "--data", "benchmarks", "--task-folder", "evaluation", "--tasks",
                "colours", "--limit", "3", "--bos", "eos", "--threads", "1", "--out", "results.json")

@@ -49,6 +49,15 @@ TEST(ConsoleLog, ShowsLossPerBudgetSpeedAndTimeLeft) {
   EXPECT_THAT(describe_step(report), HasSubstr("loss 2B 5.310"));
 }
 
+TEST(ConsoleLog, ShowsEvaluationsInTheOrderOfTheBudgetsInTheConfig) {
+  const std::map<std::string, double> results = {{"piqa/acc/XL", 0.6},     {"piqa/acc/S", 0.5},
+                                                 {"piqa/acc/M", 0.55},     {"piqa/acc_norm/S", 0.25},
+                                                 {"piqa/acc_norm/M", 0.3}, {"piqa/acc/other", 0.1}};
+  EXPECT_EQ(describe_evaluation(7, results, {"S", "M", "XL"}),
+            "step 7  evaluation  piqa/acc  S 0.5000  M 0.5500  XL 0.6000  other 0.1000\n"
+            "step 7  evaluation  piqa/acc_norm  S 0.2500  M 0.3000");
+}
+
 TEST(MetricsLog, DropsLinesOfStepsThatWillBeRepeated) {
   const testing::TemporaryFolder folder;
   const std::filesystem::path path = folder / "metrics.jsonl";
