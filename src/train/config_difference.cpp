@@ -11,6 +11,7 @@ namespace smoe {
 namespace {
 
 constexpr const char* kAbsent = "(absent)";
+constexpr const char* kEmptyList = "[]";
 
 using FlatConfig = std::vector<std::pair<std::string, std::string>>;
 
@@ -21,7 +22,7 @@ void flatten(const ConfigNode& node, const std::string& path, FlatConfig& flat) 
         flatten(entry.value, join_config_path(path, entry.key), flat);
       return;
     case ConfigNodeKind::kSequence:
-      if (node.sequence.empty()) flat.emplace_back(path, "[]");
+      if (node.sequence.empty()) flat.emplace_back(path, kEmptyList);
       for (size_t i = 0; i < node.sequence.size(); ++i) {
         flatten(node.sequence[i], join_config_path(path, std::to_string(i)), flat);
       }
@@ -50,6 +51,12 @@ const std::string* find_value(const FlatConfig& flat, const std::string& key) {
   return found == flat.end() ? nullptr : &found->second;
 }
 
+// An empty list where the other config has elements of it: these say all.
+bool is_told_by_elements(const std::string& key, const std::string& value, const FlatConfig& other) {
+  return value == kEmptyList &&
+         std::ranges::any_of(other, [&key](const auto& entry) { return entry.first.starts_with(key + "."); });
+}
+
 }  // namespace
 
 std::vector<ConfigDifference> config_differences(std::string_view before_yaml, std::string_view after_yaml) {
@@ -57,10 +64,12 @@ std::vector<ConfigDifference> config_differences(std::string_view before_yaml, s
   const FlatConfig after = flatten_yaml(after_yaml, "config after");
   std::vector<ConfigDifference> differences;
   for (const auto& [key, value] : before) {
+    if (is_told_by_elements(key, value, after)) continue;
     const std::string* other = find_value(after, key);
     if (other == nullptr || *other != value) differences.push_back({key, value, other ? *other : kAbsent});
   }
   for (const auto& [key, value] : after) {
+    if (is_told_by_elements(key, value, before)) continue;
     if (find_value(before, key) == nullptr) differences.push_back({key, kAbsent, value});
   }
   return differences;

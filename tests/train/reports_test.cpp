@@ -244,6 +244,22 @@ TEST(ConfigDifference, KeysOfANewerVersionAreNoneWhereTheyHaveTheirDefaults) {
   EXPECT_EQ(describe_differences(differences), "  old: 2 -> 3\n  new.y: (absent) -> 6");
 }
 
+TEST(ConfigDifference, IsNoneWhereAnEarlierVersionHadNoEvaluation) {
+  const std::string now = dump_config(TrainConfig{});
+  const std::string earlier = now.substr(0, now.find("\nevaluation:") + 1);
+  ASSERT_LT(earlier.size(), now.size());
+  EXPECT_EQ(describe_differences(without_new_defaults(config_differences(earlier, now), now)), "");
+}
+
+TEST(ConfigDifference, NamesTheElementsOfAListThatIsEmptyOnOneSide) {
+  EXPECT_EQ(describe_differences(config_differences("tasks: []\n", "tasks: [a]\n")),
+            "  tasks.0: (absent) -> a");
+  EXPECT_EQ(describe_differences(config_differences("tasks: [a]\n", "tasks: []\n")),
+            "  tasks.0: a -> (absent)");
+  EXPECT_EQ(describe_differences(config_differences("x: 1\n", "x: 1\ntasks: []\n")),
+            "  tasks: (absent) -> []");
+}
+
 TEST(ConfigDifference, NamesKeysThatChangedCameAndWent) {
   const auto differences =
       config_differences("a: 1\nb: {c: 2, d: [1, 2]}\n", "a: 1\nb: {c: 3, d: [1, 2, 4]}\ne: x\n");
