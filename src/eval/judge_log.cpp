@@ -30,8 +30,11 @@ JudgeReply reply_from_json(const nlohmann::json& line) {
 JudgeLog::JudgeLog(std::filesystem::path path) : path_(std::move(path)) {
   const size_t complete_bytes = std::filesystem::exists(path_) ? read_lines() : 0;
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  SMOE_CHECK(DataError, file_ >= 0, "{}: cannot open the log of judgements for writing: {}", path_.string(),
-             last_error());
+  SMOE_CHECK(
+      DataError, file_ >= 0,
+      "{}: cannot open the log of judgements for writing: {}; make it writable, or name another folder "
+      "with --out",
+      path_.string(), last_error());
   SMOE_CHECK(DataError, ::ftruncate(file_, static_cast<off_t>(complete_bytes)) == 0,
              "{}: cannot cut off the half-written last line: {}", path_.string(), last_error());
 }

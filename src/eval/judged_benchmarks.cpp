@@ -1,5 +1,11 @@
 #include "smoe/eval/judged_benchmarks.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
 #include "eval/judge_report.h"
 #include "smoe/core/error.h"
 #include "smoe/core/files.h"
@@ -8,8 +14,37 @@
 namespace smoe {
 namespace {
 
-std::filesystem::path or_default(const std::filesystem::path& chosen, const std::filesystem::path& standard) {
-  return chosen.empty() ? standard : chosen;
+// Before files are read, whose reader does not know which option names them.
+void check_readable(const std::filesystem::path& file, const std::string& remedy) {
+  SMOE_CHECK(DataError, ::access(file.c_str(), R_OK) == 0, "{}: cannot open the file: {}. {}", file.string(),
+             std::generic_category().message(errno), remedy);
+}
+
+// A file of the benchmark, or the one that `option` names instead.
+std::filesystem::path benchmark_file(const std::filesystem::path& chosen, const std::string& option,
+                                     const std::filesystem::path& standard) {
+  if (!chosen.empty()) {
+    check_readable(chosen, fmt::format("Give {} a file that can be read.", option));
+    return chosen;
+  }
+  check_readable(standard, fmt::format("Give --data the folder that holds {}/ with this file (docs/judges.md "
+                                       "lists what is needed), or {} another file.",
+                                       standard.parent_path().filename().string(), option));
+  return standard;
+}
+
+void check_given_files(const JudgedBenchmarkOptions& options) {
+  check_readable(options.outputs,
+                 "Give --outputs the model's answers; smoe-eval writes them for this benchmark.");
+  const std::pair<const char*, const std::filesystem::path*> others[] = {
+      {"--judgements", &options.judgements},
+      {"--difficulty", &options.difficulty_file},
+      {"--gamed", &options.gamed_file}};
+  for (const auto& [option, file] : others) {
+    if (!file->empty()) {
+      check_readable(*file, fmt::format("Give {} a file that can be read, or leave it out.", option));
+    }
+  }
 }
 
 nlohmann::ordered_json file_json(const std::filesystem::path& file) {
@@ -46,8 +81,8 @@ JudgedBenchmarkOptions checked(JudgedBenchmarkOptions options, const std::string
   if (options.endpoint.model.empty()) options.endpoint.model = prescribed_model;
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
-  SMOE_CHECK(ConfigError, !error, "{}: cannot make the folder for results: {}", options.out.string(),
-             error.message());
+  SMOE_CHECK(ConfigError, !error, "{}: cannot make the folder for results: {}; name another one with --out",
+             options.out.string(), error.message());
   return options;
 }
 
@@ -83,9 +118,11 @@ void finish(const JudgedBenchmarkOptions& options, const std::string& title, con
 
 JudgedBenchmark judge_alpaca_eval(const JudgedBenchmarkOptions& given) {
   const auto folder = given.data / "alpaca_eval";
-  const auto reference = or_default(given.baseline, folder / "alpaca_eval_gpt4_turbo_reference.jsonl");
-  const auto prompt =
-      or_default(given.judge_prompt, folder / "judge_prompt_weighted_alpaca_eval_gpt4_turbo.jsonl");
+  const auto reference =
+      benchmark_file(given.baseline, "--baseline", folder / "alpaca_eval_gpt4_turbo_reference.jsonl");
+  const auto prompt = benchmark_file(given.judge_prompt, "--judge-prompt",
+                                     folder / "judge_prompt_weighted_alpaca_eval_gpt4_turbo.jsonl");
+  check_given_files(given);
   const AlpacaJudge judge = read_alpaca_judge(prompt);
   const JudgedBenchmarkOptions options = checked(given, judge.model);
   // Before any request is paid for.
@@ -119,9 +156,12 @@ JudgedBenchmark judge_alpaca_eval(const JudgedBenchmarkOptions& given) {
 
 JudgedBenchmark judge_arena_hard(const JudgedBenchmarkOptions& given) {
   const auto folder = given.data / "arena_hard";
-  const auto prompt = or_default(given.judge_prompt, folder / "judge_prompt.jsonl");
+  const auto prompt = benchmark_file(given.judge_prompt, "--judge-prompt", folder / "judge_prompt.jsonl");
   const ArenaJudge judge = read_arena_judge(prompt);
-  const auto baseline = or_default(given.baseline, folder / fmt::format("baseline_{}.jsonl", judge.baseline));
+  const auto baseline =
+      benchmark_file(given.baseline, "--baseline", folder / fmt::format("baseline_{}.jsonl", judge.baseline));
+  check_readable(folder / "question.jsonl", "Give --data the folder that holds arena_hard/ with this file.");
+  check_given_files(given);
   const JudgedBenchmarkOptions options = checked(given, judge.model);
   const ArenaData data =
       pair_arena_answers(folder / "question.jsonl", read_arena_answers(baseline),

@@ -258,6 +258,33 @@ TEST_F(JudgedBenchmarks, AJudgeThatOnlyTalksNonsenseIsAnErrorWithItsWords) {
               AllOf(HasSubstr("none of 24"), HasSubstr("bananas")));
 }
 
+TEST_F(JudgedBenchmarks, AFileThatIsNotThereIsNamedWithItsOption) {
+  JudgeServer server(fair_token_judge);
+  const auto alpaca_error = [&](const JudgedBenchmarkOptions& options) {
+    return message_of<DataError>([&] { judge_alpaca_eval(options); });
+  };
+  EXPECT_THAT(alpaca_error(options(&server, "nowhere.json")),
+              AllOf(HasSubstr("nowhere.json: cannot open the file: No such file"), HasSubstr("--outputs")));
+  JudgedBenchmarkOptions wrong = options(&server, "outputs.json");
+  wrong.difficulty_file = folder_ / "difficulty.csv";
+  EXPECT_THAT(alpaca_error(wrong), AllOf(HasSubstr("difficulty.csv: cannot"), HasSubstr("--difficulty")));
+  wrong.baseline = folder_ / "baseline.json";
+  EXPECT_THAT(alpaca_error(wrong), AllOf(HasSubstr("baseline.json: cannot"), HasSubstr("--baseline")));
+  wrong = options(&server, "outputs.json");
+  wrong.data = folder_ / "elsewhere";
+  EXPECT_THAT(alpaca_error(wrong),
+              AllOf(HasSubstr("elsewhere/alpaca_eval/"),
+                    HasSubstr("--data the folder that holds alpaca_eval/"), HasSubstr("--baseline")));
+  wrong = options(nullptr, "answers.jsonl");
+  wrong.judgements = folder_ / "judgements.jsonl";
+  EXPECT_THAT(message_of<DataError>([&] { judge_arena_hard(wrong); }),
+              AllOf(HasSubstr("judgements.jsonl: cannot"), HasSubstr("--judgements")));
+  std::filesystem::remove(folder_ / "arena_hard/question.jsonl");
+  EXPECT_THAT(message_of<DataError>([&] { judge_arena_hard(options(&server, "answers.jsonl")); }),
+              AllOf(HasSubstr("question.jsonl: cannot"), HasSubstr("--data")));
+  EXPECT_TRUE(server.bodies().empty());
+}
+
 TEST_F(JudgedBenchmarks, NeedsEitherAnEndpointOrAFile) {
   EXPECT_THAT(message_of<ConfigError>([&] { judge_arena_hard(options(nullptr, "answers.jsonl")); }),
               AllOf(HasSubstr("--base-url"), HasSubstr("--judgements")));
