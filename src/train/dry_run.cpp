@@ -97,8 +97,7 @@ std::string describe_job(const TrainConfig& config, const LaunchInfo& launch, at
   if (most != fewest) {
     text += fmt::format(
         "note            batch_size {} is no multiple of {} processes: those with {} sequences wait for "
-        "those "
-        "with {}\n",
+        "those with {}\n",
         config.batch_size, launch.world_size, fewest, most);
   }
   const int64_t threads = launch.local_world_size * at::get_num_threads();
