@@ -47,6 +47,7 @@ MaskBudget read_budget(const Json& json) {
   if (!between.at("p_value").is_null()) budget.p_value = between.at("p_value").get<double>();
   if (json.contains("hit_rates")) {
     for (const Json& rate : json.at("hit_rates")) {
+      if (rate.at("hit_rate").is_null()) continue;
       budget.hit_rates.emplace_back(rate.at("segment_length").get<double>(),
                                     rate.at("hit_rate").get<double>());
     }

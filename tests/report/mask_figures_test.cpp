@@ -10,7 +10,9 @@
 namespace smoe {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using testing::TemporaryFolder;
 
 TEST(MaskFigures, ReadsAFolderOrAFile) {
@@ -27,6 +29,15 @@ TEST(MaskFigures, ReadsAFolderOrAFile) {
     EXPECT_EQ(figures.budgets[0].texts[0].cosine[0][1], 0.25);
     EXPECT_EQ(figures.budgets[1].topic_loads[1].second[0][1], 0.75);
   }
+}
+
+TEST(MaskFigures, LeavesOutLengthsAtWhichNoTextHasASecondSegment) {
+  const TemporaryFolder folder;
+  std::string json = testing::masks_json();
+  json.replace(json.find("\"hit_rate\":0.375"), 16, "\"hit_rate\":null");
+  const MaskFigures figures = read_mask_figures(folder.write("masks.json", json));
+  EXPECT_THAT(figures.budgets[0].hit_rates, ElementsAre(Pair(8.0, 0.5)));
+  EXPECT_THAT(figures.budgets[1].hit_rates, ElementsAre(Pair(8.0, 0.5), Pair(16.0, 0.375)));
 }
 
 void expect_error(const std::string& json, const std::vector<std::string>& parts) {

@@ -32,7 +32,7 @@ struct MaskBudget {
   int64_t experts_per_layer = 0;
   PairSimilarity between_texts;
   std::optional<double> p_value;
-  std::vector<std::pair<double, double>> hit_rates;         // segment length, rate
+  std::vector<std::pair<double, double>> hit_rates;         // segment length, rate; lengths that have one
   Matrix load;                                              // layer by expert
   std::vector<std::pair<std::string, Matrix>> topic_loads;  // by topic
   std::vector<MaskText> texts;                              // only those with several topics
