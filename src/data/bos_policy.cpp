@@ -29,11 +29,15 @@ std::string bos_policy_name(BosPolicy policy) {
 }
 
 std::optional<int32_t> leading_token(const Tokenizer& tokenizer, BosPolicy policy) {
-  SMOE_CHECK(ConfigError, policy != BosPolicy::kAlways || tokenizer.bos_id().has_value(),
-             "{}: the tokenizer defines no BOS token; use --bos auto, never or eos",
-             tokenizer.path().string());
+  SMOE_CHECK(
+      ConfigError, policy != BosPolicy::kAlways || tokenizer.bos_id().has_value(),
+      "{}: the tokenizer defines no BOS token; choose auto, never or eos with --bos, or `evaluation.bos` "
+      "of a training run",
+      tokenizer.path().string());
   SMOE_CHECK(ConfigError, policy != BosPolicy::kEos || tokenizer.eos_id().has_value(),
-             "{}: the tokenizer defines no EOS token; use --bos auto or never", tokenizer.path().string());
+             "{}: the tokenizer defines no EOS token; choose auto or never with --bos, `evaluation.bos` of a "
+             "training run, or `bos` of a chat template",
+             tokenizer.path().string());
   if (policy == BosPolicy::kNever) return std::nullopt;
   return policy == BosPolicy::kEos ? tokenizer.eos_id() : tokenizer.bos_id();
 }

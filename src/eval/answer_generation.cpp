@@ -28,11 +28,11 @@ DialoguePrompt dialogue_prompt(const ChatRenderer& chat, const Conversation& bef
 int64_t AnswerGenerator::max_new_tokens(const TaskConfig& task) const {
   const int64_t wanted = task.generation.max_new_tokens;
   const int64_t tokens = std::min(wanted, options_.max_new_tokens.value_or(wanted));
-  SMOE_CHECK(
-      ConfigError, tokens < options_.max_length,
-      "task {}: answers may have {} tokens, but prompt and answer together only {}; raise --max-length "
-      "or give --max-new-tokens",
-      task.name, tokens, options_.max_length);
+  SMOE_CHECK(ConfigError, tokens < options_.max_length,
+             "task {}: answers may have {} tokens, but prompt and answer together only {}; lower "
+             "--max-new-tokens or raise --max-length of smoe-eval, or lower `evaluation.max_new_tokens` of a "
+             "training run",
+             task.name, tokens, options_.max_length);
   return tokens;
 }
 
@@ -48,8 +48,11 @@ AnswerPrompts AnswerGenerator::encode(const TaskConfig& task,
   AnswerPrompts prompts;
   for (const EvaluationItem& item : items) {
     DialoguePrompt prompt = prompt_of(item);
-    SMOE_CHECK(DataError, !prompt.ids.empty(), "{}: the prompt is empty, and --bos puts nothing before it",
-               item.where);
+    SMOE_CHECK(
+        DataError, !prompt.ids.empty(),
+        "{}: the prompt is empty, and nothing is put before it; choose a token with --bos of smoe-eval, "
+        "`evaluation.bos` of a training run",
+        item.where);
     if (std::ssize(prompt.ids) > room) {
       drop_left(std::ssize(prompt.ids) - room, prompt.ids, prompt.responses);
       ++prompts.truncated;

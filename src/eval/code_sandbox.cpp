@@ -21,8 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kUnsafeAdvice =
-    "or pass --unsafe-code-execution, which runs generated code with your rights and your network behind "
-    "resource limits only: do that in a virtual machine or container that holds nothing of value";
+    "or pass --unsafe-code-execution to smoe-eval, which runs generated code with your rights and your "
+    "network behind resource limits only: do that in a virtual machine or container that holds nothing of "
+    "value";
 
 // bwrap reports how the command ended only if the command started.
 bool command_was_run(const std::string& report) { return report.find("\"exit-code\"") != std::string::npos; }

@@ -317,7 +317,9 @@ EvaluationResults evaluate(const Model& model, const Tokenizer& tokenizer, const
 
 std::vector<int64_t> parse_budgets(const ModelConfig& config, const std::string& text) {
   if (text == "all") return all_budgets(config);
-  SMOE_CHECK(ConfigError, has_budgets(config), "a dense model has one size; use --budgets all, not `{}`",
+  SMOE_CHECK(ConfigError, has_budgets(config),
+             "budgets `{}`: a dense model has one size; leave out --budgets of smoe-eval, or "
+             "`evaluation.budgets` of a training run",
              text);
   std::vector<int64_t> budgets;
   for (size_t begin = 0; begin <= text.size();) {

@@ -84,7 +84,9 @@ void PairEncoder::finish(Request& request, std::string_view continuation, const 
 void PairEncoder::truncate(Request& request, const std::string& where) {
   const int64_t room = max_length_ + 1 - std::ssize(request.continuation);
   SMOE_CHECK(DataError, room >= 1,
-             "{}: a continuation of {} tokens does not fit into the maximum length {}; raise --max-length",
+             "{}: a continuation of {} tokens does not fit into the maximum length {}; raise --max-length of "
+             "smoe-eval, or leave the task out of `evaluation.tasks` of a training run, where it is "
+             "`data.sequence_length`",
              where, request.continuation.size(), max_length_);
   const int64_t surplus = std::ssize(request.context) - room;
   if (surplus <= 0) return;

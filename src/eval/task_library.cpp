@@ -234,7 +234,7 @@ TaskLibrary::TaskLibrary(const std::filesystem::path& folder)
   SMOE_CHECK(
       ConfigError, !task_files_.empty(),
       "{}: no task files here (expected tasks/*.yaml); name the folder configs/eval of the source tree with "
-      "--task-folder",
+      "--task-folder of smoe-eval, `evaluation.task_folder` of a training run",
       folder.string());
 }
 

@@ -57,9 +57,35 @@ TEST(TrainingEvaluation, SaysBeforeTrainingWhatIsNotThere) {
   without_data.data_folder = "/nowhere";
   EXPECT_THAT(
       error_text<Error>([&] { TrainingEvaluation(without_data, tiny_llama() / "tokenizer.model", "/tmp"); }),
-      AllOf(HasSubstr("arc_easy"), HasSubstr("/nowhere")));
+      AllOf(HasSubstr("arc_easy"), HasSubstr("/nowhere"), HasSubstr("`evaluation.data` of a training run")));
   EXPECT_THAT(TrainingEvaluation(options(4), tiny_llama() / "tokenizer.model", "/tmp").describe(),
               AllOf(HasSubstr("arc_easy: 4 rows"), HasSubstr("lambada_openai: 4 rows")));
+}
+
+// What stands in the way of a run is set in its config, not by options of smoe-eval.
+TEST(TrainingEvaluation, ErrorsNameTheKeysOfTheConfig) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_text<ConfigError>([&] { TaskLibrary library(folder.path()); }),
+              HasSubstr("`evaluation.task_folder`"));
+  ModelConfig dense = config_for_tokenizer();
+  dense.architecture = Architecture::kDense;
+  EXPECT_THAT(error_text<ConfigError>([&] { parse_budgets(dense, "small"); }),
+              AllOf(HasSubstr("`small`"), HasSubstr("`evaluation.budgets`")));
+  EXPECT_THAT(error_text<ConfigError>([&] { leading_token(ByteTokenizer(false), BosPolicy::kAlways); }),
+              HasSubstr("`evaluation.bos`"));
+  write_text(folder.path() / "qa.jsonl", "{\"q\": \"one\"}\n");
+  EvaluationOptions short_rows;
+  TaskConfig& task = short_rows.tasks.emplace_back();
+  task.name = "qa";
+  task.kind = TaskKind::kGenerate;
+  task.test_file = "qa.jsonl";
+  task.row.prompt = "{q} is";
+  task.generation.max_new_tokens = 8;
+  short_rows.data_folder = folder.path();
+  short_rows.max_length = 8;
+  const EvaluationResults results = evaluate(make_model(tiny_stepped_config()), ByteTokenizer(), short_rows);
+  ASSERT_EQ(results.failures.size(), 1U);
+  EXPECT_THAT(results.failures[0].message, HasSubstr("`evaluation.max_new_tokens`"));
 }
 
 }  // namespace
