@@ -11,6 +11,7 @@
 namespace smoe {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
@@ -119,6 +120,7 @@ TEST(MaskStudy, GivesEverySegmentTheTopicOfItsFirstToken) {
   EXPECT_TRUE(json["budgets"][1]["hit_rates"][1]["hit_rate"].is_number());
   EXPECT_TRUE(json["budgets"][1]["hit_rates"][2]["hit_rate"].is_null()) << "one segment has no neighbour";
   EXPECT_THAT(describe(study, options), HasSubstr("case"));
+  EXPECT_THAT(describe(study, options), ContainsRegex("L \\(k=4\\).* 0\\.[0-9]{3} [^ ]+ +- [^ ]+\n"));
   EXPECT_TRUE(json["budgets"][0]["between_texts"]["p_value"].is_null());
 }
 
