@@ -19,6 +19,7 @@ using Floats = float __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
 using Integers = int32_t __attribute__((vector_size(64)));
 using HalfWords = uint16_t __attribute__((vector_size(32)));
+using HalfIntegers = int16_t __attribute__((vector_size(32)));
 using Bytes = int8_t __attribute__((vector_size(16)));
 
 // Vectors go in and out by reference: by value, their calling convention would depend on the target.
@@ -34,7 +35,9 @@ SMOE_INLINE void load_lanes(const uint16_t* source, float, Floats& values) {
 SMOE_INLINE void load_lanes(const int8_t* source, float scale, Floats& values) {
   Bytes bytes;
   std::memcpy(&bytes, source, sizeof(bytes));
-  values = __builtin_convertvector(__builtin_convertvector(bytes, Integers), Floats) * scale;
+  // In two steps: GCC 12 widens four times only element by element, at a third of the speed.
+  const HalfIntegers halves = __builtin_convertvector(bytes, HalfIntegers);
+  values = __builtin_convertvector(__builtin_convertvector(halves, Integers), Floats) * scale;
 }
 
 template <class Element>
