@@ -101,8 +101,8 @@ class Model {
   at::Tensor dense_states(const ModelInput& input) const;
 
   // Rounds all matrices to what `encoding` can hold, and keeps copies in that encoding, from which single
-  // tokens are computed: twice (bf16) or four times (int8) as fast where reading weights is what takes the
-  // time. CPU, float32, inference only.
+  // tokens are computed: a half (bf16) or a quarter (int8) of the memory traffic, which is what single tokens
+  // wait for first. CPU, float32, inference only.
   void encode_weights(ExpertEncoding encoding);
 
   // Weight [V, D] of the output head: the token embedding when tied.
