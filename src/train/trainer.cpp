@@ -152,10 +152,7 @@ void Trainer::initialize_weights() {
 void Trainer::add_default_callbacks() {
   add_callback(std::make_unique<MetricsLog>(folder_.metrics(), state_.step));
   add_callback(std::make_unique<TensorBoardLog>(folder_.path(), state_.step));
-  if (!options_.console) return;
-  std::vector<std::string> budgets;
-  for (const BudgetConfig& budget : config_.model.budgets) budgets.push_back(budget.name);
-  add_callback(std::make_unique<ConsoleLog>(std::move(budgets)));
+  if (options_.console) add_callback(std::make_unique<ConsoleLog>(budget_names(config_.model)));
 }
 
 TrainOutcome Trainer::run() {
