@@ -146,7 +146,9 @@ TEST(SweepPlan, EverySweepThatComesAlongIsValid) {
           }
         }
         const double first = active.emplace(column, budget.active).first->second;
-        EXPECT_NEAR(budget.active / first, 1.0, 0.035) << run.name << " in column " << column;
+        const bool has_token_routers = run.config.model.architecture == Architecture::kVanillaMoe;
+        EXPECT_NEAR(budget.active / first, 1.0, has_token_routers ? 0.035 : 0.03)
+            << run.name << " in column " << column;
       }
     }
   }
